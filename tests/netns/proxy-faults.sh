@@ -4,6 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/proxy.bash"
 [[ ${stacks[0]} != theirs ]] || skip "what it says is ours"
+need openssl
 far
 socks=('[Socks5]' 'BindAddress = 127.0.0.1:1080')
 
@@ -70,6 +71,18 @@ chmod 600 "$WORK/tun"
 inside='' falls_back "/dev/net/tun" env
 chmod 666 "$WORK/tun"
 inside='' falls_back "/dev/net/tun" unshare --mount sh -c 'mount -t tmpfs none /dev/net && exec "$@"' -
+
+say "root without privileges in its network: ports below 1024, and files of others"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
+  -addext subjectAltName=DNS:localhost -keyout "$WORK/home/other.key" -out "$WORK/home/other.crt" 2>/dev/null
+plain=("${as_user[@]}")
+as_user=(nsenter --net=/run/netns/h1 env "HOME=$WORK/home" XDG_CONFIG_HOME=)
+for stack in "${stacks[@]}"; do
+  start "$stack" '[http]' 'BindAddress = 127.0.0.1:443' "CertFile = $WORK/home/other.crt" "KeyFile = $WORK/home/other.key"
+  expect "what is fetched" 200 "$(code -x https://localhost:443 --proxy-cacert "$WORK/home/other.crt" http://host.example/)"
+  stop_daemon proxy
+done
+as_user=("${plain[@]}")
 
 say "what is wrong with the file, with its line"
 refused() { # PATTERN

@@ -8,12 +8,13 @@ use std::sync::Mutex;
 use clap::Parser;
 use linerate_cli::standard_error::Lossy;
 use linerate_cli::{eprint_line, exit, print, refuse_arguments};
+use linerate_control::tunnel_file::TunnelFile;
 use linerate_proxy::arguments::Arguments;
 use linerate_proxy::config::{Service, Settings};
 use linerate_proxy::load::{Loaded, load};
 use linerate_proxy::sandbox::Sandbox;
-use linerate_proxy::services::Services;
-use linerate_proxy::tunnel::{self, Ready};
+use linerate_proxy::services::Doors;
+use linerate_proxy::tunnel;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
@@ -40,8 +41,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
     start_log()?;
     let aead = linerate_aead::choose::from_environment().map_err(|error| error.to_string())?;
     aead.warning().iter().for_each(|warning| eprint_line(&format!("linerate-proxy: {warning}")));
-    let ready = tunnel::prepare(&file, settings.stack)?;
-    serve(settings, ready)
+    serve(settings, &file)
 }
 
 /// No core file, which would hold the keys; and two descriptors for each connection.
@@ -71,7 +71,7 @@ fn start_log() -> Result<(), String> {
 /// Threads for standard input and output, and for names that this host's resolver is asked for.
 const MOST_BLOCKING: usize = 32;
 
-fn serve(settings: Settings, ready: Ready) -> Result<ExitCode, String> {
+fn serve(settings: Settings, file: &TunnelFile) -> Result<ExitCode, String> {
     // Who runs it as ssh's ProxyCommand expects no words but those of errors.
     let is_quiet = settings.services.iter().all(|service| matches!(service, Service::Stdio { .. }));
     let say = |sentence: &str| {
@@ -85,10 +85,14 @@ fn serve(settings: Settings, ready: Ready) -> Result<ExitCode, String> {
     let outcome = runtime.block_on(async {
         let catch = |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));
         let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
+        let (sandbox, stack) = (Sandbox::new(&settings)?, settings.stack);
+        let doors = Doors::open(settings)?;
+        // There is no other thread yet: who has some cannot enter a user namespace.
+        let ready = tunnel::prepare(file, stack)?;
         say(&format!("the TCP/IP in the tunnel is {}", ready.said));
-        let sandbox = Sandbox::new(&settings, ready.has_kernel_stack())?;
+        let sandbox = sandbox.beside_a_stack(ready.has_kernel_stack());
         let (engine, tunnel) = ready.open(sandbox)?;
-        let services = Services::open(settings, tunnel)?;
+        let services = doors.lead_into(tunnel)?;
         sandbox.confine();
         let engine = engine.start().map_err(|error| error.to_string())?;
         services.listening().iter().for_each(|address| say(&format!("listening on {address}")));

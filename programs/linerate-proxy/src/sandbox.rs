@@ -15,16 +15,21 @@ const FILTER: &str = "LINERATE_SECCOMP";
 pub struct Sandbox(ProxyConfinement);
 
 impl Sandbox {
-    /// That of a proxy with these settings, whose tunnel has the kernel's stack or one in this process.
+    /// That of a proxy with these settings.
     ///
     /// # Errors
     /// The environment asks for something that there is not.
-    pub fn new(settings: &Settings, has_kernel_stack: bool) -> Result<Self, String> {
+    pub fn new(settings: &Settings) -> Result<Self, String> {
         let filter = std::env::var(FILTER).ok().filter(|word| !word.is_empty());
         let filter = filter.map_or(Ok(Filter::default()), |word| word.parse())?;
         let goes_out = settings.services.iter().any(|service| matches!(service, Service::TcpIn { .. }));
         let resolves = settings.names == Names::System;
-        Ok(Self(ProxyConfinement { filter, resolves, connects: goes_out || resolves || has_kernel_stack }))
+        Ok(Self(ProxyConfinement { filter, resolves, connects: goes_out || resolves }))
+    }
+
+    /// The same where the tunnel has the kernel's stack, or one in this process.
+    pub fn beside_a_stack(self, is_of_kernel: bool) -> Self {
+        Self(ProxyConfinement { connects: self.0.connects || is_of_kernel, ..self.0 })
     }
 
     /// Confines a thread that runs before [`Sandbox::confine`]; others are started after it and are confined, too.
@@ -55,7 +60,7 @@ mod tests {
         let target = "localhost:80".parse().unwrap();
         let forward = Settings { services: vec![Service::TcpIn { port: 80, target }], ..Settings::default() };
         let system = Settings { names: Names::System, ..Settings::default() };
-        let of = |settings: &Settings, has_kernel_stack| Sandbox::new(settings, has_kernel_stack).unwrap().0;
+        let of = |settings: &Settings, is_of_kernel| Sandbox::new(settings).unwrap().beside_a_stack(is_of_kernel).0;
         let (plain, plain_kernel) = (of(&Settings::default(), false), of(&Settings::default(), true));
         assert!(!plain.connects && !plain.resolves && plain_kernel.connects);
         assert!(of(&forward, false).connects && !of(&forward, false).resolves);

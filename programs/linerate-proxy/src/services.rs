@@ -1,6 +1,7 @@
-//! What a configuration asks for: opened first, as the user that started it, and then served.
+//! What a configuration asks for: opened outside, then in the tunnel, and then served.
 
 use std::future::Future;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::config::{self, CHECK_ALIVE_INTERVAL, Local, Service, Settings};
 use crate::dial::Dialer;
 use crate::health::{Health, Report};
 use crate::http::Http;
-use crate::kernel::{Udp, unspecified};
+use crate::kernel::{Listening, Udp, unspecified};
 use crate::names::{Families, Names, Source};
 use crate::server::{self, Server, complain};
 use crate::socks::Socks;
@@ -42,6 +43,27 @@ pub struct Tunnel {
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// Makes the tasks of a service once there is a tunnel.
+type Later = Box<dyn FnOnce(&Inside) -> Result<Vec<Task>, String>>;
+
+/// What services are served by.
+struct Inside {
+    server: Arc<Server>,
+    sockets: Arc<dyn Sockets>,
+    addresses: Vec<IpAddr>,
+}
+
+/// What clients on this host's side come by, and the files of services. They are opened before there is a tunnel: who
+/// enters a user namespace for one loses the right to ports below 1024 and to files of others.
+pub struct Doors {
+    /// What is not about services.
+    settings: Settings,
+    later: Vec<Later>,
+    info: Vec<Listening>,
+    standard_streams: Option<(StandardStreams, Target)>,
+    listening: Vec<SocketAddr>,
+}
+
 /// Services that are open and not served yet.
 pub struct Services {
     server: Arc<Server>,
@@ -50,13 +72,30 @@ pub struct Services {
     listening: Vec<SocketAddr>,
 }
 
-impl Services {
-    /// Opens all that `settings` ask for. Within a runtime.
+impl Doors {
+    /// Opens what `settings` ask for outside of the tunnel. Within a runtime.
     ///
     /// # Errors
     /// A sentence about what cannot be opened.
-    pub fn open(settings: Settings, tunnel: Tunnel) -> Result<Self, String> {
+    pub fn open(mut settings: Settings) -> Result<Self, String> {
         open_doors(&settings).iter().for_each(|sentence| eprint_line(&format!("linerate-proxy: {sentence}")));
+        let services = std::mem::take(&mut settings.services);
+        let info = settings.info.take();
+        let (later, listening) = (Vec::new(), Vec::new());
+        let mut this = Self { settings, later, info: Vec::new(), standard_streams: None, listening };
+        for service in services {
+            this.add(service)?;
+        }
+        this.info = info.map(|info| this.bind(&info)).transpose()?.unwrap_or_default();
+        Ok(this)
+    }
+
+    /// Opens the rest, in the tunnel. Within a runtime.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be opened.
+    pub fn lead_into(self, tunnel: Tunnel) -> Result<Services, String> {
+        let settings = self.settings;
         let families = Families::of(&tunnel.addresses, settings.resolve);
         let source = match settings.names {
             config::Names::Tunnel => Source::Tunnel(tunnel.name_servers, tunnel.search_domains),
@@ -64,22 +103,115 @@ impl Services {
         };
         let names = Names::new(source, tunnel.sockets.clone(), families);
         let server = Arc::new(Server::new(Dialer::new(tunnel.sockets.clone(), names, tunnel.addresses.clone())));
-        let mut this = Self { server, tasks: Vec::new(), standard_streams: None, listening: Vec::new() };
-        for service in settings.services {
-            this.add(service, &*tunnel.sockets, &tunnel.addresses)?;
+        let inside = Inside { server: server.clone(), sockets: tunnel.sockets, addresses: tunnel.addresses };
+        let mut tasks = Vec::new();
+        for later in self.later {
+            tasks.extend(later(&inside)?);
         }
         let interval = settings.check_alive_interval.unwrap_or(CHECK_ALIVE_INTERVAL);
-        let health = Arc::new(Health::new(this.server.clone(), tunnel.report, &settings.check_alive, interval));
+        let health = Arc::new(Health::new(server.clone(), tunnel.report, &settings.check_alive, interval));
         for address in settings.check_alive {
-            this.tasks.push(Box::pin(health.clone().check(tunnel.sockets.clone(), address)));
+            tasks.push(Box::pin(health.clone().check(inside.sockets.clone(), address)));
         }
-        if let Some(info) = &settings.info {
-            let places = Arc::new(Semaphore::new(MOST_WATCHERS));
-            this.listen_with(info, &places, move |_, client| health.clone().serve(client))?;
+        let places = Arc::new(Semaphore::new(MOST_WATCHERS));
+        let watch = move |_, client| health.clone().serve(client);
+        for listening in self.info {
+            tasks.push(Box::pin(server.clone().accept(Box::new(listening), places.clone(), watch.clone())));
         }
-        Ok(this)
+        Ok(Services { server, tasks, standard_streams: self.standard_streams, listening: self.listening })
     }
 
+    fn add(&mut self, service: Service) -> Result<(), String> {
+        match service {
+            Service::TcpOut { local, target } => {
+                let target = Arc::new(target);
+                self.listen(&local, move |server, client| server.forward_out(client, target.clone()))
+            }
+            Service::TcpIn { port, target } => {
+                let target = Arc::new(target);
+                self.inside(port, move |inside, local| {
+                    let listener = inside.sockets.listen(local)?;
+                    let (server, target) = (inside.server.clone(), target.clone());
+                    let serve = move |server: Arc<Server>, client| server.forward_in(client, target.clone());
+                    let places = server.from_tunnel.clone();
+                    Ok(Box::pin(server.accept(listener, places, serve)))
+                });
+                Ok(())
+            }
+            Service::UdpOut { local, target, timeout } => {
+                let sockets = server::each_address(&local, Udp::bind)?;
+                self.listening.extend(sockets.iter().map(Datagrams::local));
+                self.later.push(Box::new(move |inside| {
+                    let way = |target| Forward { target, side: Side::Inside, timeout };
+                    let task = |socket| -> Task {
+                        Box::pin(forward(inside.server.clone(), Box::new(socket), way(target.clone())))
+                    };
+                    Ok(sockets.into_iter().map(task).collect())
+                }));
+                Ok(())
+            }
+            Service::UdpIn { port, target, timeout } => {
+                self.inside(port, move |inside, local| {
+                    let socket = inside.sockets.bind(local)?;
+                    let way = Forward { target: target.clone(), side: Side::Outside, timeout };
+                    Ok(Box::pin(forward(inside.server.clone(), socket, way)))
+                });
+                Ok(())
+            }
+            Service::Stdio { target } => {
+                let streams = StandardStreams::open().map_err(|error| format!("cannot open /dev/null: {error}"))?;
+                match self.standard_streams.replace((streams, target)) {
+                    None => Ok(()),
+                    Some(_) => Err("standard input and output can be connected to one target only".to_owned()),
+                }
+            }
+            Service::Socks { local, login } => {
+                let socks = Arc::new(Socks::new(login));
+                self.listen(&local, move |server, client| socks.clone().serve(server, client))
+            }
+            Service::Http { local, login, tls } => {
+                let tls = tls.map(|(certificate, key)| tls::acceptor(&certificate, &key)).transpose()?;
+                let http = Arc::new(Http { login, tls });
+                self.listen(&local, move |server, client| http.clone().serve(server, client))
+            }
+            Service::Sni { local } => self.listen(&local, sni::serve),
+        }
+    }
+
+    fn bind(&mut self, local: &Local) -> Result<Vec<Listening>, String> {
+        let opened = server::listen(local)?;
+        self.listening.extend(opened.iter().map(Listener::local));
+        Ok(opened)
+    }
+
+    /// Serves those who come to `local` on this host.
+    fn listen<S, F>(&mut self, local: &Local, serve: S) -> Result<(), String>
+    where
+        S: Fn(Arc<Server>, Box<dyn linerate_sockets::Stream>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let opened = self.bind(local)?;
+        self.later.push(Box::new(move |inside| {
+            let task = |listening| -> Task {
+                let server = inside.server.clone();
+                let places = server.connections.clone();
+                Box::pin(server.accept(Box::new(listening), places, serve.clone()))
+            };
+            Ok(opened.into_iter().map(task).collect())
+        }));
+        Ok(())
+    }
+
+    /// Serves those who come to `port` in the tunnel, at each address that `open` is called with.
+    fn inside(&mut self, port: u16, open: impl Fn(&Inside, SocketAddr) -> io::Result<Task> + 'static) {
+        self.later.push(Box::new(move |inside| {
+            let open = |local| open(inside, local).map_err(|error| not_in_tunnel(local, &error));
+            in_tunnel(&inside.addresses, port).map(open).collect()
+        }));
+    }
+}
+
+impl Services {
     /// Where clients are waited for on this host.
     pub fn listening(&self) -> &[SocketAddr] {
         &self.listening
@@ -108,86 +240,6 @@ impl Services {
         while tasks.join_next().await.is_some() {}
         Ok(())
     }
-
-    fn add(&mut self, service: Service, sockets: &dyn Sockets, addresses: &[IpAddr]) -> Result<(), String> {
-        match service {
-            Service::TcpOut { local, target } => {
-                let target = Arc::new(target);
-                self.listen(&local, move |server, client| server.forward_out(client, target.clone()))
-            }
-            Service::TcpIn { port, target } => {
-                let target = Arc::new(target);
-                for local in in_tunnel(addresses, port) {
-                    let listener = sockets.listen(local).map_err(|error| not_in_tunnel(local, &error))?;
-                    let target = target.clone();
-                    let places = self.server.from_tunnel.clone();
-                    self.accept(listener, places, move |server, client| server.forward_in(client, target.clone()));
-                }
-                Ok(())
-            }
-            Service::UdpOut { local, target, timeout } => {
-                for socket in server::each_address(&local, Udp::bind)? {
-                    self.listening.push(socket.local());
-                    let way = Forward { target: target.clone(), side: Side::Inside, timeout };
-                    self.tasks.push(Box::pin(forward(self.server.clone(), Box::new(socket), way)));
-                }
-                Ok(())
-            }
-            Service::UdpIn { port, target, timeout } => {
-                for local in in_tunnel(addresses, port) {
-                    let socket = sockets.bind(local).map_err(|error| not_in_tunnel(local, &error))?;
-                    let way = Forward { target: target.clone(), side: Side::Outside, timeout };
-                    self.tasks.push(Box::pin(forward(self.server.clone(), socket, way)));
-                }
-                Ok(())
-            }
-            Service::Stdio { target } => {
-                let streams = StandardStreams::open().map_err(|error| format!("cannot open /dev/null: {error}"))?;
-                match self.standard_streams.replace((streams, target)) {
-                    None => Ok(()),
-                    Some(_) => Err("standard input and output can be connected to one target only".to_owned()),
-                }
-            }
-            Service::Socks { local, login } => {
-                let socks = Arc::new(Socks::new(login));
-                self.listen(&local, move |server, client| socks.clone().serve(server, client))
-            }
-            Service::Http { local, login, tls } => {
-                let tls = tls.map(|(certificate, key)| tls::acceptor(&certificate, &key)).transpose()?;
-                let http = Arc::new(Http { login, tls });
-                self.listen(&local, move |server, client| http.clone().serve(server, client))
-            }
-            Service::Sni { local } => self.listen(&local, sni::serve),
-        }
-    }
-
-    fn listen<S, F>(&mut self, local: &Local, serve: S) -> Result<(), String>
-    where
-        S: Fn(Arc<Server>, Box<dyn linerate_sockets::Stream>) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = ()> + Send + 'static,
-    {
-        self.listen_with(local, &self.server.connections.clone(), serve)
-    }
-
-    fn listen_with<S, F>(&mut self, local: &Local, places: &Arc<Semaphore>, serve: S) -> Result<(), String>
-    where
-        S: Fn(Arc<Server>, Box<dyn linerate_sockets::Stream>) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = ()> + Send + 'static,
-    {
-        for listening in server::listen(local)? {
-            self.listening.push(listening.local());
-            self.accept(Box::new(listening), places.clone(), serve.clone());
-        }
-        Ok(())
-    }
-
-    fn accept<S, F>(&mut self, listener: Box<dyn Listener>, places: Arc<Semaphore>, serve: S)
-    where
-        S: Fn(Arc<Server>, Box<dyn linerate_sockets::Stream>) -> F + Send + Sync + 'static,
-        F: Future<Output = ()> + Send + 'static,
-    {
-        self.tasks.push(Box::pin(self.server.clone().accept(listener, places, serve)));
-    }
 }
 
 /// All addresses of the families that a tunnel has addresses of.
@@ -196,7 +248,7 @@ fn in_tunnel(addresses: &[IpAddr], port: u16) -> impl Iterator<Item = SocketAddr
     [false, true].map(|is_ipv6| has(is_ipv6).then(|| unspecified(is_ipv6, port))).into_iter().flatten()
 }
 
-fn not_in_tunnel(local: SocketAddr, error: &std::io::Error) -> String {
+fn not_in_tunnel(local: SocketAddr, error: &io::Error) -> String {
     format!("cannot listen on port {} in the tunnel: {error}", local.port())
 }
 

@@ -13,6 +13,7 @@ use domain::base::{Message, MessageBuilder, Rtype, Ttl};
 use domain::rdata::{A, Aaaa};
 use linerate_proxy::config::{Local, Login, Service, Settings};
 use linerate_proxy::server::{MOST_BUFFERED, MOST_CONNECTIONS};
+use linerate_proxy::services::{Doors, Tunnel};
 use linerate_proxy::target::Target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -328,15 +329,8 @@ fn an_answer_that_is_too_long_is_asked_for_by_tcp() {
 fn a_name_without_a_name_server_says_which_line_is_missing() {
     run(async {
         let double = Double::new(&[]);
-        let services = linerate_proxy::services::Services::open(
-            http(None),
-            linerate_proxy::services::Tunnel {
-                name_servers: Vec::new(),
-                search_domains: Vec::new(),
-                ..double.tunnel()
-            },
-        )
-        .unwrap();
+        let tunnel = Tunnel { name_servers: Vec::new(), search_domains: Vec::new(), ..double.tunnel() };
+        let services = Doors::open(http(None)).unwrap().lead_into(tunnel).unwrap();
         let proxy = services.listening()[0];
         tokio::spawn(services.serve());
         let mut client = TcpStream::connect(proxy).await.unwrap();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use linerate_proxy::config::Settings;
 use linerate_proxy::kernel::{Kernel, SocketThread};
 use linerate_proxy::server::Server;
-use linerate_proxy::services::{Services, Tunnel};
+use linerate_proxy::services::{Doors, Tunnel};
 use linerate_sockets::{Datagrams, Listener, Pending, Sockets, Stream};
 
 /// The name server of the tunnel.
@@ -68,7 +68,7 @@ impl Double {
     }
 
     fn serve_by(settings: Settings, tunnel: Tunnel) -> (Vec<SocketAddr>, Arc<Server>) {
-        let services = Services::open(settings, tunnel).unwrap();
+        let services = Doors::open(settings).unwrap().lead_into(tunnel).unwrap();
         let (listening, server) = (services.listening().to_vec(), services.server().clone());
         tokio::spawn(services.serve());
         (listening, server)

@@ -98,9 +98,6 @@ refused 'nothing to do'
 proxy_file auto '[Socks5]' 'BindAddress = 127.0.0.1:1080' '[http]' 'BindAddress = 127.0.0.1:1080'
 refused '127.0.0.1:1080.*in use'
 proxy_file auto "${socks[@]}"
-sed -i 's/^Endpoint.*/Endpoint = nowhere.invalid:50002/' "$config"
-refused 'nowhere.invalid:50002'
-proxy_file auto "${socks[@]}"
 sed -i 's/^PrivateKey.*/PrivateKey = $LINERATE_NOT_SET/' "$config"
 refused 'environment variable that is not set'
 proxy_file auto '[Socks5]' 'BindAddress = 127.0.0.1:1080' 'Username = peter' 'Password = $LINERATE_PASSWORD'

@@ -37,7 +37,7 @@ $(printf '%s\n' "$@")
 [Peer]
 PublicKey = $(public h2)
 AllowedIPs = 0.0.0.0/0, ::/0
-Endpoint = 192.0.2.2:50002
+Endpoint = ${ENDPOINT:-192.0.2.2:50002}
 CONF
   chown -R 1000:1000 "$WORK/home"
   chmod 600 "$config"

@@ -50,8 +50,6 @@ pub struct Confinement<'a> {
 pub struct ProxyConfinement {
     /// What happens on a system call that the proxy does not need.
     pub filter: Filter,
-    /// Names are looked up by the C library, which reads files, loads plug-ins and asks services of the host.
-    pub resolves: bool,
     /// The kernel makes its TCP connections: the proxy has forwards to this host, or a tunnel in the kernel's stack.
     pub connects: bool,
 }

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt;
@@ -38,14 +38,11 @@ const ALL: &str = "all";
 /// Tells a child to confine itself as the resolver does.
 const RESOLVER: &str = "resolver";
 
-/// Tells a child to confine itself as the proxy does, and as one does whose names the C library looks up.
-const PROXY: &str = "proxy";
-const PROXY_THAT_RESOLVES: &str = "proxy that resolves";
+/// Tells a child to confine itself as the proxy does.
+const PROXY: &str = "proxy:";
 
-/// What the proxy may do and the daemon may not, and what the C library's resolver may do besides.
+/// What the proxy may do and the daemon may not.
 const OF_PROXY: [&str; 3] = ["make a TCP socket", "connect a socket", "make a ping socket"];
-const OF_RESOLVER: [&str; 5] =
-    ["make a unix socket", "read /etc/passwd", "read /etc/shadow", "make executable memory", "make memory executable"];
 
 /// Printed by a child that cannot run the case.
 const UNKNOWN: &str = "no Landlock";
@@ -174,46 +171,38 @@ fn aborts_end_with_sigabrt() -> Outcome {
 }
 
 /// What a proxy, as root or as an ordinary user, must not do.
-fn refused_to(proxy: &str) -> impl Iterator<Item = &'static str> {
-    let allowed = if proxy == PROXY { &[][..] } else { &OF_RESOLVER };
-    forbidden_calls::names().filter(move |name| !OF_PROXY.contains(name) && !allowed.contains(name))
+fn refused_to_a_proxy() -> impl Iterator<Item = &'static str> {
+    forbidden_calls::names().filter(|name| !OF_PROXY.contains(name))
 }
 
 fn every_attempt_of_a_proxy_is_refused() -> Outcome {
-    for (proxy, user) in [(PROXY, ""), (PROXY, "nobody"), (PROXY_THAT_RESOLVES, "nobody")] {
-        let (status, answers) = run("refuse", user, &format!("{proxy}:{ALL}"));
+    for user in ["", "nobody"] {
+        let (status, answers) = run("refuse", user, &format!("{PROXY}{ALL}"));
         assert!(status.success(), "{answers:?}");
-        let expected = refused_to(proxy).map(|name| format!("{name}: refused"));
+        let expected = refused_to_a_proxy().map(|name| format!("{name}: refused"));
         assert_eq!(answers, expected.collect::<Vec<_>>());
     }
     Outcome::Holds
 }
 
 fn every_attempt_of_a_proxy_kills() -> Outcome {
-    for proxy in [PROXY, PROXY_THAT_RESOLVES] {
-        for name in refused_to(proxy) {
-            let (status, lines) = run("kill", "nobody", &format!("{proxy}:{name}"));
-            assert_eq!(status.signal(), Some(SIGSYS), "{name}: {status} {lines:?}");
-        }
+    for name in refused_to_a_proxy() {
+        let (status, lines) = run("kill", "nobody", &format!("{PROXY}{name}"));
+        assert_eq!(status.signal(), Some(SIGSYS), "{name}: {status} {lines:?}");
     }
     Outcome::Holds
 }
 
 fn other_layers_of_a_proxy_still_refuse() -> Outcome {
-    for proxy in [PROXY, PROXY_THAT_RESOLVES] {
-        let (status, lines) = run("off", "", &format!("{proxy}:layers"));
-        assert!(status.success(), "{lines:?}");
-        if lines == [UNKNOWN] {
-            return NO_LANDLOCK;
-        }
-    }
-    Outcome::Holds
+    let (status, lines) = run("off", "", &format!("{PROXY}layers"));
+    assert!(status.success(), "{lines:?}");
+    if lines == [UNKNOWN] { NO_LANDLOCK } else { Outcome::Holds }
 }
 
 fn operations_of_a_proxy_still_work() -> Outcome {
-    for (proxy, user) in [(PROXY, ""), (PROXY, "nobody"), (PROXY_THAT_RESOLVES, "nobody")] {
-        let (status, lines) = run("kill", user, &format!("{proxy}:work"));
-        assert!(status.success(), "{proxy}: {status} {lines:?}");
+    for user in ["", "nobody"] {
+        let (status, lines) = run("kill", user, &format!("{PROXY}work"));
+        assert!(status.success(), "{user}: {status} {lines:?}");
     }
     Outcome::Holds
 }
@@ -240,8 +229,8 @@ fn child(case: &str) {
     let sockets = PathBuf::from(std::env::var_os(SOCKETS).unwrap());
     let user = (!user.is_empty()).then(|| User::find(user).unwrap());
     let environment = Environment::new(&sockets);
-    if let Some((proxy, what)) = what.split_once(':') {
-        return proxy_child(filter, user.as_ref(), proxy, what, &environment);
+    if let Some(what) = what.strip_prefix(PROXY) {
+        return proxy_child(filter, user.as_ref(), what, &environment);
     }
     if what == RESOLVER {
         return match confine_reader() {
@@ -273,19 +262,18 @@ fn child(case: &str) {
     }
 }
 
-fn proxy_child(filter: Filter, user: Option<&User>, proxy: &str, what: &str, environment: &Environment) {
+fn proxy_child(filter: Filter, user: Option<&User>, what: &str, environment: &Environment) {
     if let Some(user) = user {
         let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.gid()));
         set_thread_groups(&[]).and_then(|()| set_thread_res_gid(gid, gid, gid)).unwrap();
         set_thread_res_uid(uid, uid, uid).unwrap();
     }
     let clients = TcpListener::bind("127.0.0.1:0").unwrap();
-    let resolves = proxy == PROXY_THAT_RESOLVES;
-    let in_force = confine_proxy(&ProxyConfinement { filter, resolves, connects: what != "layers" });
+    let in_force = confine_proxy(&ProxyConfinement { filter, connects: what != "layers" });
     let has_landlock = in_force.counters().into_iter().any(|(name, value)| name == "landlock_version" && value > 0);
     match what {
         ALL => {
-            for name in refused_to(proxy) {
+            for name in refused_to_a_proxy() {
                 let errno = forbidden_calls::make(name).err().and_then(|error| error.raw_os_error());
                 println!("{name}: {}", if matches!(errno, Some(EPERM | EACCES)) { "refused" } else { "not refused" });
             }
@@ -293,15 +281,12 @@ fn proxy_child(filter: Filter, user: Option<&User>, proxy: &str, what: &str, env
         "layers" if !has_landlock => println!("{UNKNOWN}"),
         "layers" => {
             environment.has_no_more_than_sockets();
-            assert_eq!(File::open("/etc/passwd").is_ok(), resolves);
+            assert!(File::open("/etc/passwd").is_err());
             assert!(capabilities(None).unwrap().permitted.is_empty());
         }
         "work" => {
             assert_eq!(in_force.missing, [""; 0]);
             environment.pass_on(&clients);
-            assert!(
-                !resolves || ("localhost", 80).to_socket_addrs().unwrap().any(|address| address.ip().is_loopback())
-            );
         }
         name => drop(forbidden_calls::make(name)),
     }

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use linerate_control::keys::PublicKey;
-use linerate_control::tunnel_file::{DeviceChanges, Endpoint, Peer};
+use linerate_control::tunnel_file::DeviceChanges;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 
 use crate::error::Error;
 use crate::read::ConfigFile;
-use crate::resolver::{NamedEndpoint, process};
+use crate::resolver::{NamedEndpoint, named_endpoints, process};
 
 /// How long a command waits for answers. A resolver with the name in its cache answers in time.
 const TIMEOUT: Duration = Duration::from_millis(800);
@@ -85,13 +85,7 @@ impl NamedEndpoints {
 impl ConfigFile {
     /// The endpoints that are names.
     pub(crate) fn named_endpoints(&self) -> Vec<NamedEndpoint> {
-        let named = |peer: &Peer| match &peer.endpoint {
-            Some(Endpoint::Name { host, service }) => {
-                Some(NamedEndpoint { peer: peer.public_key, host: host.clone(), service: service.clone() })
-            }
-            _ => None,
-        };
-        self.contents.peers.iter().filter_map(|peer| named(peer)).collect()
+        named_endpoints(&self.contents)
     }
 
     /// The configuration of a new device, without resolving names.

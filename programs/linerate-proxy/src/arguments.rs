@@ -100,6 +100,10 @@ pub struct Arguments {
     #[arg(long, value_name = "SHELL", exclusive = true, hide = true)]
     completions: Option<Shell>,
 
+    /// Look names up for the proxy that started this, and do nothing else
+    #[arg(long = "resolve", exclusive = true, hide = true)]
+    pub resolves: bool,
+
     /// Only check the files
     #[arg(short = 'n', long = "configtest")]
     pub only_check: bool,

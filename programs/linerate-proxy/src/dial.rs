@@ -253,7 +253,8 @@ mod tests {
     #[test]
     fn clients_leave_udp_sockets_to_names() {
         let own = vec!["10.0.0.2".parse().unwrap()];
-        let names = Names::new(Source::System, Arc::new(Idle), Families::of(&own, Resolve::Auto));
+        let names =
+            Names::new(Source::Tunnel(Vec::new(), Vec::new()), Arc::new(Idle), Families::of(&own, Resolve::Auto));
         let dialer = Dialer::new(Arc::new(Idle), names, own);
         let mut all: Vec<_> = (0..MOST_PORTS).map(|_| dialer.bind(false).unwrap_or_else(|_| panic!())).collect();
         assert!(dialer.is_out_of_ports());

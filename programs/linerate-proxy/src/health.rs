@@ -189,7 +189,8 @@ mod tests {
     #[test]
     fn a_lost_echo_is_asked_for_again_before_its_time_is_over() {
         let tunnel = Arc::new(Lossy::default());
-        let names = Names::new(Source::System, tunnel.clone(), Families::of(&[], Resolve::Auto));
+        let names =
+            Names::new(Source::Tunnel(Vec::new(), Vec::new()), tunnel.clone(), Families::of(&[], Resolve::Auto));
         let server = Arc::new(Server::new(Dialer::new(tunnel.clone(), names, Vec::new())));
         let address = IpAddr::from([10, 0, 0, 1]);
         let health = Health::new(server, Arc::new(String::new), &[address], Duration::from_secs(5));

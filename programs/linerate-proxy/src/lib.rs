@@ -19,6 +19,7 @@ pub mod kernel;
 pub mod load;
 pub mod names;
 pub mod relay;
+pub mod resolver;
 pub mod sandbox;
 pub mod server;
 pub mod services;

@@ -10,11 +10,13 @@ use linerate_cli::standard_error::Lossy;
 use linerate_cli::{eprint_line, exit, print, refuse_arguments};
 use linerate_control::tunnel_file::TunnelFile;
 use linerate_proxy::arguments::Arguments;
-use linerate_proxy::config::{Service, Settings};
+use linerate_proxy::config::{Names, Service, Settings};
 use linerate_proxy::load::{Loaded, load};
+use linerate_proxy::resolver::Resolver;
 use linerate_proxy::sandbox::Sandbox;
 use linerate_proxy::services::Doors;
-use linerate_proxy::tunnel;
+use linerate_proxy::tunnel::{self, endpoints::Endpoints};
+use linerate_tunnel::resolver;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
@@ -27,6 +29,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<ExitCode, String> {
+    if arguments.resolves {
+        let answered = resolver::process::answer().map_err(|error| format!("cannot look up names: {error}"));
+        return answered.map(|()| ExitCode::SUCCESS);
+    }
     if let Some(written) = arguments.documents() {
         return written;
     }
@@ -68,9 +74,6 @@ fn start_log() -> Result<(), String> {
     Ok(())
 }
 
-/// Threads for standard input and output, and for names that this host's resolver is asked for.
-const MOST_BLOCKING: usize = 32;
-
 fn serve(settings: Settings, file: &TunnelFile) -> Result<ExitCode, String> {
     // Who runs it as ssh's ProxyCommand expects no words but those of errors.
     let is_quiet = settings.services.iter().all(|service| matches!(service, Service::Stdio { .. }));
@@ -79,22 +82,32 @@ fn serve(settings: Settings, file: &TunnelFile) -> Result<ExitCode, String> {
             eprint_line(&format!("linerate-proxy: {sentence}"));
         }
     };
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(MOST_BLOCKING).build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let outcome = runtime.block_on(async {
         let catch = |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));
         let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
         let (sandbox, stack) = (Sandbox::new(&settings)?, settings.stack);
+        let asks = settings.names == Names::System || Endpoints::are_in(file);
+        let resolver = asks.then(Resolver::start).transpose()?;
         let doors = Doors::open(settings)?;
+        let endpoints = Endpoints::look_up(file, resolver.clone()).await;
+        for named in endpoints.unanswered() {
+            // Who waits for the one connection can repeat it; a service goes on.
+            if is_quiet {
+                return Err(format!("Endpoint = {named} has no address; is this host connected, and the name right?"));
+            }
+            say(&format!("Endpoint = {named} has no address yet; it is looked up again until it has one"));
+        }
         // There is no other thread yet: who has some cannot enter a user namespace.
-        let ready = tunnel::prepare(file, stack)?;
+        let ready = tunnel::prepare(file, &endpoints, stack)?;
         say(&format!("the TCP/IP in the tunnel is {}", ready.said));
         let sandbox = sandbox.beside_a_stack(ready.has_kernel_stack());
-        let (engine, tunnel) = ready.open(sandbox)?;
+        let (engine, tunnel) = ready.open(sandbox, resolver)?;
         let services = doors.lead_into(tunnel)?;
         sandbox.confine();
         let engine = engine.start().map_err(|error| error.to_string())?;
+        tokio::spawn(endpoints.keep(engine.handle()));
         services.listening().iter().for_each(|address| say(&format!("listening on {address}")));
         let outcome = tokio::select! {
             outcome = services.serve() => outcome,

@@ -5,7 +5,7 @@ use linerate_cli::eprint_line;
 use linerate_privileges::filter::Filter;
 use linerate_privileges::{ProxyConfinement, confine_proxy, confine_proxy_thread};
 
-use crate::config::{Names, Service, Settings};
+use crate::config::{Service, Settings};
 
 /// What happens on a system call that the proxy does not need, as the daemon's.
 const FILTER: &str = "LINERATE_SECCOMP";
@@ -23,8 +23,7 @@ impl Sandbox {
         let filter = std::env::var(FILTER).ok().filter(|word| !word.is_empty());
         let filter = filter.map_or(Ok(Filter::default()), |word| word.parse())?;
         let goes_out = settings.services.iter().any(|service| matches!(service, Service::TcpIn { .. }));
-        let resolves = settings.names == Names::System;
-        Ok(Self(ProxyConfinement { filter, resolves, connects: goes_out || resolves }))
+        Ok(Self(ProxyConfinement { filter, connects: goes_out }))
     }
 
     /// The same where the tunnel has the kernel's stack, or one in this process.
@@ -59,11 +58,8 @@ mod tests {
     fn the_kernel_connects_for_forwards_to_this_host_and_for_its_own_stack() {
         let target = "localhost:80".parse().unwrap();
         let forward = Settings { services: vec![Service::TcpIn { port: 80, target }], ..Settings::default() };
-        let system = Settings { names: Names::System, ..Settings::default() };
         let of = |settings: &Settings, is_of_kernel| Sandbox::new(settings).unwrap().beside_a_stack(is_of_kernel).0;
         let (plain, plain_kernel) = (of(&Settings::default(), false), of(&Settings::default(), true));
-        assert!(!plain.connects && !plain.resolves && plain_kernel.connects);
-        assert!(of(&forward, false).connects && !of(&forward, false).resolves);
-        assert!(of(&system, false).connects && of(&system, false).resolves);
+        assert!(!plain.connects && plain_kernel.connects && of(&forward, false).connects);
     }
 }

@@ -17,6 +17,7 @@ use crate::health::{Health, Report};
 use crate::http::Http;
 use crate::kernel::{Listening, Udp, unspecified};
 use crate::names::{Families, Names, Source};
+use crate::resolver::Resolver;
 use crate::server::{self, Server, complain};
 use crate::socks::Socks;
 use crate::stdio::StandardStreams;
@@ -37,6 +38,8 @@ pub struct Tunnel {
     pub name_servers: Vec<IpAddr>,
     /// The domains in `DNS`.
     pub search_domains: Vec<String>,
+    /// This host's resolver, with `Names = system`.
+    pub resolver: Option<Resolver>,
     /// What it says of itself.
     pub report: Report,
 }
@@ -99,7 +102,9 @@ impl Doors {
         let families = Families::of(&tunnel.addresses, settings.resolve);
         let source = match settings.names {
             config::Names::Tunnel => Source::Tunnel(tunnel.name_servers, tunnel.search_domains),
-            config::Names::System => Source::System,
+            config::Names::System => {
+                Source::System(tunnel.resolver.ok_or("Names = system: there is no resolver of this host")?)
+            }
         };
         let names = Names::new(source, tunnel.sockets.clone(), families);
         let server = Arc::new(Server::new(Dialer::new(tunnel.sockets.clone(), names, tunnel.addresses.clone())));

@@ -25,8 +25,8 @@ use crate::filter::Filter;
 pub(super) enum Program {
     /// `linerated`.
     Daemon,
-    /// `linerate-proxy`, whose C library looks names up or does not.
-    Proxy { resolves: bool },
+    /// `linerate-proxy`.
+    Proxy,
 }
 
 /// Filters the calls of all threads. Returns whether any is refused.
@@ -109,6 +109,9 @@ fn conditional(program: Program) -> Vec<(i64, Vec<Condition>)> {
         request(SIOCGIFINDEX),
         // With debug assertions, std checks a descriptor before closing it.
         (libc::SYS_fcntl, vec![is(1, libc::F_GETFD)]),
+        // Non-executable memory.
+        (libc::SYS_mmap, vec![masked(2, libc::PROT_EXEC, 0)]),
+        (libc::SYS_mprotect, vec![masked(2, libc::PROT_EXEC, 0)]),
         // New threads in the current namespaces, and their names.
         (libc::SYS_clone, vec![masked(0, libc::CLONE_THREAD | NEVER_FOR_THREADS, libc::CLONE_THREAD)]),
         (libc::SYS_prctl, vec![is(0, libc::PR_SET_NAME)]),
@@ -118,18 +121,10 @@ fn conditional(program: Program) -> Vec<(i64, Vec<Condition>)> {
         (libc::SYS_tkill, vec![is(1, libc::SIGABRT)]),
     ];
     calls.extend(options(&OPTIONS));
-    if !matches!(program, Program::Proxy { resolves: true }) {
-        // Non-executable memory.
-        calls.push((libc::SYS_mmap, vec![masked(2, libc::PROT_EXEC, 0)]));
-        calls.push((libc::SYS_mprotect, vec![masked(2, libc::PROT_EXEC, 0)]));
-    }
-    match program {
-        Program::Daemon => calls.extend(of_daemon()),
-        Program::Proxy { resolves } => {
-            calls.extend(of_proxy());
-            calls.extend(if resolves { of_resolver() } else { Vec::new() });
-        }
-    }
+    calls.extend(match program {
+        Program::Daemon => of_daemon(),
+        Program::Proxy => of_proxy(),
+    });
     calls
 }
 
@@ -156,22 +151,6 @@ fn of_proxy() -> Vec<(i64, Vec<Condition>)> {
         (libc::SYS_fcntl, vec![is(1, libc::F_GETFL)]),
     ];
     calls.into_iter().chain(options(&OPTIONS_OF_PROXY)).collect()
-}
-
-/// What the C library's resolver does: it reads files, loads plug-ins and asks services.
-fn of_resolver() -> Vec<(i64, Vec<Condition>)> {
-    let read_only = |argument| vec![masked(argument, libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC, libc::O_RDONLY)];
-    let calls = [
-        (libc::SYS_openat, read_only(2)),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_open, read_only(1)),
-        socket(libc::AF_UNIX, libc::SOCK_STREAM, 0),
-        socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0),
-        socket(libc::AF_NETLINK, libc::SOCK_RAW, 0),
-        request(libc::FIONREAD),
-        (libc::SYS_fcntl, vec![is(1, libc::F_SETFD)]),
-    ];
-    calls.into_iter().chain(options(&OPTIONS_OF_RESOLVER)).collect()
 }
 
 fn socket(domain: i32, kind: i32, protocol: i32) -> (i64, Vec<Condition>) {
@@ -210,8 +189,6 @@ const OPTIONS_OF_PROXY: [(i32, i32); 4] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
 ];
-const OPTIONS_OF_RESOLVER: [(i32, i32); 2] =
-    [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
 
 /// The type in the second argument of socket(2); the rest are flags (linux/net.h).
 const SOCK_TYPE_MASK: i32 = 0xf;
@@ -234,12 +211,11 @@ const NEVER_FOR_THREADS: i32 = libc::CLONE_NEWNS
 
 /// Calls that are allowed with any arguments.
 fn unconditional(program: Program) -> impl Iterator<Item = i64> {
-    let (own, resolver) = match program {
-        Program::Daemon => (OF_DAEMON, &[][..]),
-        Program::Proxy { resolves: false } => (OF_PROXY, &[][..]),
-        Program::Proxy { resolves: true } => (OF_PROXY, OF_RESOLVER),
+    let own = match program {
+        Program::Daemon => OF_DAEMON,
+        Program::Proxy => OF_PROXY,
     };
-    OF_BOTH.iter().chain(own).chain(resolver).copied()
+    OF_BOTH.iter().chain(own).copied()
 }
 
 const OF_BOTH: &[i64] = &[
@@ -327,29 +303,6 @@ const OF_PROXY: &[i64] = &[
     libc::SYS_epoll_pwait,
 ];
 
-const OF_RESOLVER: &[i64] = &[
-    // files that are read, and plug-ins
-    libc::SYS_statx,
-    libc::SYS_newfstatat,
-    libc::SYS_fstat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_stat,
-    libc::SYS_lseek,
-    libc::SYS_faccessat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_access,
-    libc::SYS_readlinkat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_readlink,
-    libc::SYS_sysinfo,
-    libc::SYS_getuid,
-    libc::SYS_geteuid,
-    libc::SYS_getgid,
-    libc::SYS_getegid,
-    libc::SYS_mmap,
-    libc::SYS_mprotect,
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,8 +310,7 @@ mod tests {
     /// linux/bpf_common.h
     const BPF_MAXINSNS: usize = 4096;
 
-    const PROGRAMS: [Program; 3] =
-        [Program::Daemon, Program::Proxy { resolves: false }, Program::Proxy { resolves: true }];
+    const PROGRAMS: [Program; 2] = [Program::Daemon, Program::Proxy];
 
     #[test]
     fn on_each_architecture_the_filters_fit_into_the_kernels_limit() {

@@ -70,8 +70,7 @@ pub fn confine_proxy(requested: &ProxyConfinement) -> InForce {
     let (landlock, mut missing) = confine_proxy_thread(requested);
     let memory_closed = memory::deny_tracing();
     let memory_closed = note(&mut missing, "processes of the same user can read its memory", memory_closed).is_some();
-    let program = Program::Proxy { resolves: requested.resolves };
-    let filtered = filter::install(program, requested.filter);
+    let filtered = filter::install(Program::Proxy, requested.filter);
     let filtered = note(&mut missing, "system calls are not filtered", filtered) == Some(true);
     InForce { landlock, memory_closed, filtered, missing }
 }
@@ -82,7 +81,7 @@ pub fn confine_proxy_thread(requested: &ProxyConfinement) -> (u64, Vec<String>) 
     let mut missing = Vec::new();
     let no_new_privs = set_no_new_privs(true).map_err(|error| error.to_string());
     note(&mut missing, "privileges can be regained by programs", no_new_privs);
-    let landlock = paths::sockets_only(requested.resolves, requested.connects);
+    let landlock = paths::sockets_only(requested.connects);
     let landlock = note(&mut missing, "files are not confined", landlock).unwrap_or(0);
     // Whoever has none cannot change the bounding set, and with no_new_privs gets none out of it.
     if own_capabilities(None).is_ok_and(|own| !own.permitted.is_empty()) {

@@ -29,14 +29,13 @@ pub(super) fn removal_only(directory: &Path) -> Result<u64, String> {
     abi_version(restrict().map_err(|error: RulesetError| error.to_string())?)
 }
 
-/// Denies this thread and its future threads all files, or with `reads` all but reading them, TCP servers, and without
-/// `connects` all of TCP; what is open stays open.
-pub(super) fn sockets_only(reads: bool, connects: bool) -> Result<u64, String> {
-    let files = if reads { AccessFs::from_write(NEWEST) | AccessFs::Execute } else { AccessFs::from_all(NEWEST) };
+/// Denies this thread and its future threads all files, TCP servers, and without `connects` all of TCP; what is open
+/// stays open.
+pub(super) fn sockets_only(connects: bool) -> Result<u64, String> {
     let network = if connects { AccessNet::BindTcp.into() } else { AccessNet::from_all(NEWEST) };
     let restrict = || {
         Ruleset::default()
-            .handle_access(files)?
+            .handle_access(AccessFs::from_all(NEWEST))?
             .handle_access(network)?
             .scope(Scope::from_all(NEWEST))?
             .create()?

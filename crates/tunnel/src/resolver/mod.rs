@@ -5,16 +5,28 @@ pub mod process;
 use std::fmt;
 
 use linerate_control::keys::PublicKey;
+use linerate_control::tunnel_file::{Endpoint, TunnelFile};
 
 /// An endpoint that is a name, not an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NamedEndpoint {
+pub struct NamedEndpoint {
     /// The peer that has it.
-    pub(crate) peer: PublicKey,
+    pub peer: PublicKey,
     /// The host.
-    pub(crate) host: String,
+    pub host: String,
     /// The port, or a service's name.
-    pub(crate) service: String,
+    pub service: String,
+}
+
+/// The endpoints of `file` that are names.
+pub fn named_endpoints(file: &TunnelFile) -> Vec<NamedEndpoint> {
+    let named = file.peers.iter().filter_map(|peer| match &peer.endpoint {
+        Some(Endpoint::Name { host, service }) => {
+            Some(NamedEndpoint { peer: peer.public_key, host: host.clone(), service: service.clone() })
+        }
+        _ => None,
+    });
+    named.collect()
 }
 
 /// As the file has it.

@@ -1,14 +1,17 @@
-//! The process that resolves names: `PROGRAM resolve`, where PROGRAM is the one that this library is in.
+//! The process that resolves names: the program that this library is in, anew, `linerate resolve` for one.
 //!
 //! The C library resolves names with the plug-ins of nsswitch.conf, which parse data from the network. So a process of
-//! its own does it ([`answer`]), without keys and capabilities, as nobody where possible. It is killed after a time
-//! limit.
+//! its own does it ([`answer`]), without keys and capabilities, as nobody where possible. `linerate` starts one for each
+//! look-up, and kills it after a time limit; `linerate-proxy` starts one before it confines itself, and keeps it.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::env;
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, mpsc};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,12 +29,12 @@ pub(crate) fn look_up(names: &[NamedEndpoint], timeout: Duration) -> Vec<Vec<Soc
     }
     let until = Instant::now() + timeout;
     // If the process cannot be started, every lookup counts as unanswered.
-    let Ok(mut child) = start(names) else { return found };
+    let Ok((mut child, input)) = ask(names) else { return found };
     let (answers, answered) = mpsc::channel();
     let output = child.stdout.take();
     let reader = thread::Builder::new().name("answers".into()).spawn(move || {
         for line in output.into_iter().flat_map(|output| BufReader::new(output).lines()) {
-            let answer = line.ok().and_then(|line| serde_json::from_str::<Answer>(&line).ok());
+            let answer = line.ok().and_then(|line| read_answer(&line));
             // The process is killed at the end, and may cut its last line short.
             let Some(answer) = answer else { break };
             if answers.send(answer).is_err() {
@@ -39,41 +42,64 @@ pub(crate) fn look_up(names: &[NamedEndpoint], timeout: Duration) -> Vec<Vec<Soc
             }
         }
     });
-    while let Ok((index, addresses)) = answered.recv_timeout(until.saturating_duration_since(Instant::now())) {
-        if let Some(slot) = found.get_mut(index) {
+    for _ in names {
+        let left = until.saturating_duration_since(Instant::now());
+        let Ok((number, addresses)) = answered.recv_timeout(left) else { break };
+        if let Some(slot) = found.get_mut(number) {
             *slot = addresses;
         }
     }
     end(&mut child);
-    drop(reader);
+    drop((input, reader));
     found
 }
 
 /// A host and a service.
 type Question = (String, String);
 
-/// The number of a question, and the addresses.
-type Answer = (usize, Vec<SocketAddr>);
+/// The number of a question, from 0 in the order in which they were asked, and the addresses: none if there is no answer.
+pub type Answer = (usize, Vec<SocketAddr>);
 
-/// Starts the process, and writes `names` to it.
-fn start(names: &[NamedEndpoint]) -> io::Result<Child> {
-    let questions: Vec<Question> = names.iter().map(|named| (named.host.clone(), named.service.clone())).collect();
+/// The line that asks for the addresses of a host with the port of a service.
+pub fn question(host: &str, service: &str) -> String {
+    let question: Question = (host.to_owned(), service.to_owned());
+    serde_json::to_string(&question).expect("text is JSON") + "\n"
+}
+
+/// What a line of the process says; nothing if it is cut short.
+pub fn read_answer(line: &str) -> Option<Answer> {
+    serde_json::from_str(line).ok()
+}
+
+/// What the C library's resolver knows by the environment (resolv.conf(5), hostname(7)).
+const ENVIRONMENT: [&str; 3] = ["LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES"];
+
+/// Starts this program anew as the process, with the arguments that have it call [`answer`].
+///
+/// # Errors
+/// It cannot be started.
+pub fn start(arguments: &[&str], input: Stdio, output: Stdio) -> io::Result<Child> {
     // Also finds the running program after an update has replaced its file.
-    let mut child = Command::new("/proc/self/exe")
-        .arg0("linerate")
-        .arg("resolve")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        // On Ctrl-C we kill it ourselves.
-        .process_group(0)
-        .spawn()?;
-    let asked = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(&serde_json::to_vec(&questions)?));
-    if let Err(error) = asked {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("linerate").args(arguments).stdin(input).stdout(output).stderr(Stdio::null());
+    // There may be keys and passwords among the others.
+    let is_needed =
+        |name: &OsStr| name.as_bytes().starts_with(b"LD_") || ENVIRONMENT.iter().any(|known| name == *known);
+    command.env_clear().envs(env::vars_os().filter(|(name, _)| is_needed(name)));
+    // On Ctrl-C it is the one who asks that ends it.
+    command.process_group(0).spawn()
+}
+
+/// Starts the process, and writes `names` to it. It answers for as long as its input is open.
+fn ask(names: &[NamedEndpoint]) -> io::Result<(Child, ChildStdin)> {
+    let mut child = start(&["resolve"], Stdio::piped(), Stdio::piped())?;
+    let mut input = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let questions: String = names.iter().map(|named| question(&named.host, &named.service)).collect();
+    if let Err(error) = input.write_all(questions.as_bytes()) {
         end(&mut child);
         return Err(error);
     }
-    Ok(child)
+    Ok((child, input))
 }
 
 /// Kills the process and the children of its plug-ins, which may hold its output open.
@@ -83,34 +109,37 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// How many names are resolved in parallel: a file may have thousands.
-const PARALLEL_MAX: usize = 16;
+/// How many names are resolved in parallel: a file may have thousands, and so may the clients of a proxy.
+const PARALLEL_MAX: usize = 32;
 
-/// The command `resolve`: gives up the privileges of the process, then reads questions from standard input and writes
-/// the answers to standard output.
+/// What the process does: gives up its privileges, then answers the questions on standard input, each once and in any
+/// order, until that ends.
 ///
 /// # Errors
-/// Standard input has no questions, or the answers cannot be written.
+/// Something else stands on standard input, or there cannot be another thread.
 pub fn answer() -> io::Result<()> {
     confine_reader();
-    let mut text = Vec::new();
-    io::stdin().read_to_end(&mut text)?;
-    let questions: Vec<Question> = serde_json::from_slice(&text)?;
-    let count = PARALLEL_MAX.min(questions.len());
-    let questions = Mutex::new(questions.into_iter().enumerate());
-    let next = || questions.lock().ok()?.next();
-    let work = || -> io::Result<()> {
-        while let Some((index, (host, service))) = next() {
-            let answer: Answer = (index, addresses(&host, &service));
-            let mut line = serde_json::to_vec(&answer)?;
-            line.push(b'\n');
-            io::stdout().lock().write_all(&line)?;
+    let (questions, asked) = mpsc::channel();
+    let asked = Arc::new(Mutex::new(asked));
+    for (number, line) in io::stdin().lines().enumerate() {
+        let question: Question = serde_json::from_str(&line?)?;
+        if number < PARALLEL_MAX {
+            let asked = asked.clone();
+            thread::Builder::new().spawn(move || work(&asked))?;
         }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..count).filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| io::Error::other("a look-up panicked"))?)
-    })
+        // It is read at once, so that nobody waits who asks.
+        questions.send((number, question)).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+fn work(asked: &Mutex<mpsc::Receiver<(usize, Question)>>) {
+    let next = || asked.lock().ok()?.recv().ok();
+    while let Some((number, (host, service))) = next() {
+        let answer: Answer = (number, addresses(&host, &service));
+        let line = serde_json::to_string(&answer).expect("addresses are JSON") + "\n";
+        if io::stdout().lock().write_all(line.as_bytes()).is_err() {
+            return;
+        }
+    }
 }

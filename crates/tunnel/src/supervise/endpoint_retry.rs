@@ -17,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The attempts to reach a peer whose endpoint is a name.
 #[derive(Default)]
-pub(crate) struct EndpointRetry {
+pub struct EndpointRetry {
     /// Bytes sent to the peer, at the last poll.
     sent: u64,
     /// Bytes received from it, at the last poll.
@@ -37,7 +37,7 @@ pub(crate) struct EndpointRetry {
 impl EndpointRetry {
     /// Whether a lookup is due: packets are sent to the peer and it does not answer, or it has no address. `wall` is
     /// the time since 1970.
-    pub(crate) fn is_lookup_due(&mut self, peer: &PeerState, wall: Duration, now: Instant) -> bool {
+    pub fn is_lookup_due(&mut self, peer: &PeerState, wall: Duration, now: Instant) -> bool {
         let sends = peer.tx_bytes > self.sent;
         let answers = peer.rx_bytes > self.received;
         (self.sent, self.received) = (peer.tx_bytes, peer.rx_bytes);
@@ -61,7 +61,7 @@ impl EndpointRetry {
 
     /// The address to try next: the first that was not tried; when all were, the first other than the peer's. `None` if
     /// the peer keeps its address.
-    pub(crate) fn choose(&mut self, found: &[SocketAddr], peer: &PeerState, now: Instant) -> Option<SocketAddr> {
+    pub fn choose(&mut self, found: &[SocketAddr], peer: &PeerState, now: Instant) -> Option<SocketAddr> {
         self.needs_address = false;
         if found.is_empty() {
             self.unanswered += 1;
@@ -87,7 +87,7 @@ impl EndpointRetry {
     }
 
     /// How long until the peer has to be polled again.
-    pub(crate) fn pause(&self) -> Duration {
+    pub fn pause(&self) -> Duration {
         match (self.given, self.unanswered) {
             // No answer yet, for example at boot: exponential backoff, 1 s up to 20 s, for ever.
             (_, 1..) => Duration::from_secs(1 << (self.unanswered - 1).min(5)).min(Duration::from_secs(20)),

@@ -8,7 +8,7 @@
 //! ends. It never sets an endpoint of a peer that answers, so that it cannot undo a roam.
 
 mod default_routes;
-mod endpoint_retry;
+pub mod endpoint_retry;
 mod endpoints;
 mod ledger_watch;
 mod notify;

@@ -16,6 +16,7 @@ use self::message::{Answer, NOTHING};
 use crate::config::Resolve;
 use crate::failure::Failure;
 use crate::kernel::unspecified;
+use crate::resolver::Resolver;
 use crate::wait;
 
 /// The port of name servers.
@@ -36,7 +37,7 @@ pub enum Source {
     /// These servers, through the tunnel, with the domains that names without a dot are searched in.
     Tunnel(Vec<IpAddr>, Vec<String>),
     /// The host's resolver.
-    System,
+    System(Resolver),
 }
 
 /// Looks names up.
@@ -132,10 +133,9 @@ impl Names {
 
     async fn ask(&self, name: &str) -> Result<Found, Failure> {
         match &self.source {
-            Source::System => {
-                let found =
-                    tokio::net::lookup_host((name, 0)).await.map_err(|_| Failure::NoSuchName(name.to_owned()))?;
-                Ok((found.map(|address| address.ip().to_canonical()).collect(), NOTHING))
+            Source::System(resolver) => {
+                let found = resolver.addresses(name, "0").await?;
+                Ok((found.iter().map(|address| address.ip().to_canonical()).collect(), NOTHING))
             }
             Source::Tunnel(servers, _) if servers.is_empty() => Err(Failure::NoNameServer(name.to_owned())),
             Source::Tunnel(servers, domains) => {

@@ -5,6 +5,7 @@
 //! is in this process ([`embedded`]). The engine's UDP sockets are the host's in both cases.
 
 mod embedded;
+pub mod endpoints;
 mod isolated;
 
 use std::fmt::Write as _;
@@ -12,9 +13,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use linerate_configure::{to_device_change, to_device_state};
-use linerate_control::resolver;
-use linerate_control::tunnel_file::{Endpoint, NameServer, TunnelFile};
-use linerate_control::uapi::request::DeviceUpdate;
+use linerate_control::tunnel_file::{NameServer, TunnelFile};
 use linerate_engine::device::Device;
 use linerate_engine::{Engine, Handle, Options, Prepared};
 use linerate_host::spec::HostSpec;
@@ -24,8 +23,10 @@ use linerate_stack::Stack as Embedded;
 
 use crate::config::Stack;
 use crate::kernel::{Kernel, SocketThread};
+use crate::resolver::Resolver;
 use crate::sandbox::Sandbox;
 use crate::services::Tunnel;
+use endpoints::Endpoints;
 
 /// A tunnel whose engine has no threads yet: privileges can be given up now.
 pub struct Ready {
@@ -44,12 +45,15 @@ enum Inside {
     Embedded(Embedded),
 }
 
-/// Makes the tunnel of `file`. To be called before there is another thread.
+/// Makes the tunnel of `file`, whose endpoints that are names were looked up. To be called before there is another thread.
 ///
 /// # Errors
 /// A sentence about what cannot be had.
-pub fn prepare(file: &TunnelFile, wanted: Stack) -> Result<Ready, String> {
-    let device = resolved(file)?;
+pub fn prepare(file: &TunnelFile, endpoints: &Endpoints, wanted: Stack) -> Result<Ready, String> {
+    let mut device = file.initial_changes().update;
+    // A mark is for the host's routes, and takes privileges.
+    device.fwmark = None;
+    endpoints.fill_in(&mut device);
     let spec = HostSpec {
         interface: file.interface.to_string(),
         addresses: file.addresses.clone(),
@@ -88,36 +92,18 @@ fn kernel(spec: &HostSpec, wanted: Stack) -> Result<Result<isolated::Opened, Str
     }
 }
 
-/// The engine's configuration, with the addresses of endpoints that are names: that is the host's business.
-fn resolved(file: &TunnelFile) -> Result<DeviceUpdate, String> {
-    let mut device = file.initial_changes().update;
-    // A mark is for the host's routes, and takes privileges.
-    device.fwmark = None;
-    for peer in &file.peers {
-        let Some(Endpoint::Name { host, service }) = &peer.endpoint else { continue };
-        let address = resolver::addresses(host, service).into_iter().next();
-        let address = address.ok_or_else(|| {
-            format!("Endpoint = {host}:{service} has no address; is this host connected, and the name right?")
-        })?;
-        for known in device.peers.iter_mut().filter(|known| known.public_key == peer.public_key) {
-            known.endpoint = Some(address);
-        }
-    }
-    Ok(device)
-}
-
 impl Ready {
     /// Whether its TCP/IP is the kernel's.
     pub fn has_kernel_stack(&self) -> bool {
         matches!(self.inside, Inside::Kernel(_))
     }
 
-    /// The engine, to be started, and what services are opened by. Within a runtime. What runs from here on confines
+    /// The engine, to be started, and what services are opened by; `resolver` is this host's. Within a runtime. What runs from here on confines
     /// itself.
     ///
     /// # Errors
     /// The system has no threads or descriptors left.
-    pub fn open(self, sandbox: Sandbox) -> Result<(Prepared, Tunnel), String> {
+    pub fn open(self, sandbox: Sandbox, resolver: Option<Resolver>) -> Result<(Prepared, Tunnel), String> {
         let sockets: Arc<dyn Sockets> = match self.inside {
             Inside::Kernel(network) => {
                 let source = SocketThread::start(move || {
@@ -138,6 +124,7 @@ impl Ready {
             addresses: self.addresses.iter().map(IpNet::addr).collect(),
             name_servers: self.name_servers.iter().map(NameServer::address).collect(),
             search_domains: self.search_domains,
+            resolver,
             report: Arc::new(move || report(&handle)),
         };
         Ok((self.engine, tunnel))

@@ -53,6 +53,7 @@ impl Double {
             addresses: vec![OWN],
             name_servers: vec![NAME_SERVER],
             search_domains: vec!["corp.example".to_owned()],
+            resolver: None,
             report: Arc::new(|| "public_key=00\n".to_owned()),
         }
     }

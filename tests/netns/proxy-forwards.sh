@@ -94,7 +94,7 @@ for stack in "${stacks[@]}"; do
       command="${program[*]} $config"
     else
       proxy_file "$stack"
-      command="${program[*]} $config -W %h:%p"
+      command="${program[*]} $config -W \"[%h]:%p\""
     fi
     chown -R 1000:1000 "$WORK/home"
     head -c 3000000 /dev/urandom >"$WORK/file"

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use linerate_cli::documents;
 
 use crate::config::{Local, Service, Settings, command_line};
-use crate::target::Target;
+use crate::target::{self, Host, Target};
 
 /// The arguments of `linerate-proxy`.
 #[derive(Parser)]
@@ -28,7 +28,7 @@ use crate::target::Target;
         \x20 linerate proxy wg0.conf --http 8080                  an HTTP proxy\n\
         \x20 linerate proxy wg0.conf -L 5353:10.0.0.1:53/udp      datagrams\n\
         \x20 linerate proxy wg0.conf -R 80:localhost:8080         a server of this host in the tunnel\n\
-        \x20 ssh -o ProxyCommand='linerate proxy wg0.conf -W %h:%p' host.corp.example\n\n\
+        \x20 ssh -o ProxyCommand='linerate proxy wg0.conf -W \"[%h]:%p\"' host.corp.example\n\n\
         With curl write socks5h, not socks5: otherwise it looks names up itself, outside of the tunnel.\n\n\
         THE FILE\n\
         \x20 [Interface] and [Peer] are those of wg-quick. In a tunnel's file the sections below stand behind #!, at its end.\n\n\
@@ -85,7 +85,7 @@ pub struct Arguments {
     remote: Vec<String>,
 
     /// Connect standard input and output to HOST in the tunnel
-    #[arg(short = 'W', value_name = "HOST:PORT", value_parser = target)]
+    #[arg(short = 'W', value_name = "[HOST]:PORT", value_parser = target)]
     stdio: Option<Target>,
 
     /// Serve /livez, /readyz and /metrics
@@ -109,8 +109,14 @@ pub struct Arguments {
     pub only_check: bool,
 }
 
+/// With brackets around any host: who puts the two together, as ssh does, need not know what it is.
 fn target(text: &str) -> Result<Target, String> {
-    text.parse().map_err(|_| format!("`{text}' is not HOST:PORT; an IPv6 address needs brackets"))
+    let bracketed = || {
+        let (host, port) = text.strip_prefix('[')?.split_once("]:")?;
+        Some(Target { host: Host::parse(host)?, port: target::port(port)? })
+    };
+    let target = bracketed().or_else(|| text.parse().ok());
+    target.ok_or_else(|| format!("`{text}' is not HOST:PORT or [HOST]:PORT; an IPv6 address needs the brackets"))
 }
 
 impl Arguments {
@@ -197,6 +203,24 @@ mod tests {
         ];
         assert_eq!(kinds, expected);
         assert_eq!(settings.info.unwrap().to_string(), "localhost:9080");
+    }
+
+    #[test]
+    fn one_form_of_w_is_for_names_and_for_addresses_of_both_families() {
+        let stdio = |text: &str| -> Result<String, String> {
+            match &added(&["wg0.conf", "-W", text])?.services[..] {
+                [Service::Stdio { target }] => Ok(target.to_string()),
+                _ => panic!(),
+            }
+        };
+        for host in ["a.example", "192.0.2.1"] {
+            assert_eq!(stdio(&format!("[{host}]:22")).unwrap(), format!("{host}:22"));
+            assert_eq!(stdio(&format!("{host}:22")).unwrap(), format!("{host}:22"));
+        }
+        assert_eq!(stdio("[2001:db8::1]:22").unwrap(), "[2001:db8::1]:22");
+        for wrong in ["2001:db8::1:22", "[a.example]", "[]:22", "[a.example]:0", "a b:22"] {
+            assert!(stdio(wrong).is_err_and(|said| said.contains("[HOST]:PORT")), "{wrong}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::Duration;
 use linerate_sockets::{Datagrams, Stream};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::message::{self, Reply};
+use super::message::{self, Destination, Reply};
 use super::{Socks, refuse};
 use crate::kernel::Udp;
 use crate::server::{Server, locked};
@@ -39,7 +39,9 @@ const TURN: usize = 32;
 const MOST_ERRORS: usize = 16;
 
 /// Serves an association until its connection ends.
-pub(super) async fn serve(socks: Arc<Socks>, server: Arc<Server>, mut client: Box<dyn Stream>) {
+///
+/// `named` is where the client says that it will send from.
+pub(super) async fn serve(socks: Arc<Socks>, server: Arc<Server>, mut client: Box<dyn Stream>, named: &Destination) {
     let Some(_share) = Share::new(&socks, client.peer().ip()) else { return refuse(client, Reply::NotAllowed).await };
     let Ok(outside) = Udp::bind(SocketAddr::new(client.local().ip(), 0)) else {
         return refuse(client, Reply::Failure).await;
@@ -50,8 +52,7 @@ pub(super) async fn serve(socks: Arc<Socks>, server: Arc<Server>, mut client: Bo
     }
     let mut association = Association {
         server,
-        client: client.peer().ip(),
-        sender: None,
+        sender: Sender::new(client.peer(), client.local(), named),
         outside,
         inside: [None, None],
         lookups: Vec::new(),
@@ -98,11 +99,7 @@ type Lookup = Pin<Box<dyn Future<Output = Option<(SocketAddr, Vec<u8>)>> + Send>
 
 struct Association {
     server: Arc<Server>,
-    /// The address that may use it.
-    client: IpAddr,
-    /// Where the client has last sent from, and is sent to. On this host, where all users have one address, it is where it
-    /// first sent from: another user could take the association over otherwise.
-    sender: Option<SocketAddr>,
+    sender: Sender,
     outside: Udp,
     /// The sockets of IPv4 and IPv6, once they are needed.
     inside: [Option<Box<dyn Datagrams>>; 2],
@@ -158,10 +155,10 @@ impl Association {
             Way::Out => match self.outside.poll_receive(context, buffer) {
                 Poll::Ready(Ok((count, from))) => {
                     // Strangers may send here; they are nobody.
-                    if self.is_client(from)
+                    if self.sender.may_be(from)
                         && let Some((to, payload)) = message::datagram(&buffer[..count])
                     {
-                        self.sender = Some(from);
+                        self.sender.last = Some(from);
                         self.active = Instant::now();
                         self.send_to(context, to, payload);
                     }
@@ -188,11 +185,6 @@ impl Association {
                 }
             }
         })
-    }
-
-    fn is_client(&self, from: SocketAddr) -> bool {
-        let is_first = !self.client.is_loopback() || self.sender.is_none_or(|sender| sender == from);
-        from.ip().to_canonical() == self.client && is_first
     }
 
     fn poll_lookups(&mut self, context: &mut Context<'_>) {
@@ -243,7 +235,7 @@ impl Association {
     }
 
     fn send_back(&mut self, context: &mut Context<'_>, bytes: &[u8]) {
-        let sent = self.sender.map(|sender| self.outside.poll_send(context, bytes, sender));
+        let sent = self.sender.last.map(|sender| self.outside.poll_send(context, bytes, sender));
         match sent {
             Some(Poll::Ready(Ok(()))) => {
                 self.server.memory.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -257,6 +249,32 @@ impl Association {
     }
 }
 
+/// Who may use an association.
+struct Sender {
+    /// The address that has asked for it.
+    client: IpAddr,
+    /// It is one of this host, where all users have it: another one could take the association over, so it is for the port
+    /// that it is first used from.
+    is_here: bool,
+    /// The port that the client has named.
+    port: Option<u16>,
+    /// Where the client has last sent from, and is sent to.
+    last: Option<SocketAddr>,
+}
+
+impl Sender {
+    fn new(client: SocketAddr, local: SocketAddr, named: &Destination) -> Self {
+        let is_here = client.ip() == local.ip() || client.ip().is_loopback();
+        Self { client: client.ip(), is_here, port: named.port_of(client.ip()), last: None }
+    }
+
+    fn may_be(&self, from: SocketAddr) -> bool {
+        from.ip().to_canonical() == self.client
+            && self.port.is_none_or(|port| port == from.port())
+            && (!self.is_here || self.last.is_none_or(|last| last == from))
+    }
+}
+
 /// Which socket a datagram is read from.
 #[derive(Clone, Copy)]
 enum Way {
@@ -266,3 +284,45 @@ enum Way {
 
 // A datagram from the tunnel has its head before it, in the same buffer.
 const _: () = assert!(LONGEST_DATAGRAM + message::LONGEST_HEAD <= wait::BUFFER);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn sender(client: &str, local: &str, named: &[u8]) -> Sender {
+        let request = [&[5, 3, 0][..], named].concat();
+        let (request, _) = message::request(&request).unwrap().unwrap();
+        Sender::new(address(client), address(local), &request.target.unwrap())
+    }
+
+    #[test]
+    fn on_this_host_an_association_is_for_the_port_that_first_uses_it() {
+        let any = [1, 0, 0, 0, 0, 0, 0];
+        for (client, local) in [("127.0.0.1:5", "127.0.0.1:1080"), ("192.0.2.1:5", "192.0.2.1:1080")] {
+            let mut sender = sender(client, local, &any);
+            let mut other = address(client);
+            assert!(sender.may_be(other) && !sender.may_be(address("192.0.2.9:5")));
+            sender.last = Some(other);
+            other.set_port(6);
+            assert!(sender.may_be(address(client)) && !sender.may_be(other), "{client}");
+        }
+        let mut away = sender("192.0.2.2:5", "192.0.2.1:1080", &any);
+        away.last = Some(address("192.0.2.2:6"));
+        assert!(away.may_be(address("192.0.2.2:7")), "its NAT may have given it another port");
+    }
+
+    #[test]
+    fn a_port_that_was_named_is_the_only_one() {
+        for named in [[1, 0, 0, 0, 0, 0, 7], [1, 127, 0, 0, 1, 0, 7]] {
+            let sender = sender("127.0.0.1:5", "127.0.0.1:1080", &named);
+            assert!(sender.may_be(address("127.0.0.1:7")) && !sender.may_be(address("127.0.0.1:8")));
+        }
+        // Some name what they will send to, or what they are behind a NAT.
+        let other = sender("127.0.0.1:5", "127.0.0.1:1080", &[1, 192, 0, 2, 1, 0, 7]);
+        assert!(other.may_be(address("127.0.0.1:8")));
+    }
+}

@@ -38,7 +38,7 @@ pub enum Command {
     Other,
 }
 
-/// A request; the target of an association is where the client will send from, and means little.
+/// A request; the target of an association is where the client will send from, if it knows that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// What is wanted.
@@ -59,6 +59,13 @@ impl Destination {
     pub fn target(self) -> Option<Target> {
         let port = Some(self.port).filter(|&port| port != 0)?;
         Some(Target { host: self.host?, port })
+    }
+
+    /// The port that `client` will send datagrams from, if it says so.
+    pub(super) fn port_of(&self, client: IpAddr) -> Option<u16> {
+        let Some(Host::Address(address)) = self.host else { return None };
+        let is_client = address.is_unspecified() || address == client;
+        Some(self.port).filter(|&port| is_client && port != 0)
     }
 }
 

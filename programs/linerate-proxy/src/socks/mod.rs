@@ -46,8 +46,8 @@ impl Socks {
         };
         let target = match &request {
             Request { command: Command::Connect, target: Some(_) } => request.target.and_then(|target| target.target()),
-            Request { command: Command::Associate, target: Some(_) } => {
-                return associate::serve(self, server, client).await;
+            Request { command: Command::Associate, target: Some(named) } => {
+                return associate::serve(self, server, client, named).await;
             }
             Request { command: Command::Other, .. } => return refuse(client, Reply::NoSuchCommand).await,
             Request { target: None, .. } => return refuse(client, Reply::NoSuchAddress).await,

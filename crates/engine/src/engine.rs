@@ -277,6 +277,11 @@ impl Handle {
         self.shared.activity(since)
     }
 
+    /// Whether packets wait for a session, or for an endpoint.
+    pub fn has_staged(&self) -> bool {
+        !self.shared.staged.is_empty()
+    }
+
     /// The network of the host is lost, or is another: only who has no netlink has to tell ([`Embedder`]).
     pub fn set_network(&self, network: Network) {
         self.command(Command::Network(network));

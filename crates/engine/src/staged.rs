@@ -18,6 +18,11 @@ const BYTES_MAX: usize = 4 << 20;
 pub struct Budget(AtomicUsize);
 
 impl Budget {
+    /// Whether no packet is staged.
+    pub fn is_empty(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
     fn take(&self, bytes: usize) -> bool {
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {

@@ -8,6 +8,7 @@
 mod background;
 mod environment;
 mod handler;
+mod last_data;
 mod usage;
 
 use std::fs;
@@ -38,6 +39,7 @@ use background::Ready;
 use environment::{END, Environment, NETWORK};
 use handler::EngineHandler;
 use jiff::tz::TimeZone;
+use last_data::LastData;
 use usage::{UsageFiles, UsageKeeper};
 
 /// The arguments of `linerated`.
@@ -184,7 +186,10 @@ fn serve(
         ..Options::default()
     };
     let end = environment.end.map(|number| inherited(END, number)).transpose()?;
-    let tun = open_tun(interface, environment, options.queues())?;
+    let network = environment.network.map(open_network).transpose()?;
+    let tun = open_tun(interface, environment, network.as_ref(), options.queues())?;
+    let last_data = network.as_ref().map(LastData::of).transpose();
+    let last_data = last_data.map_err(|error| format!("cannot make a timer: {error}"))?;
     tracing::debug!("{interface}: the interface has {:?}", tun.offloads());
     let name = tun.name().map_err(|error| format!("cannot read the name of the interface: {error}"))?;
     if interface.as_str() == ANY_UTUN {
@@ -234,7 +239,11 @@ fn serve(
     handler.usage.refresh();
     match &ended {
         Ok(StopReason::Requested(0)) => tracing::info!("{interface}: ended by {}", signal_name(&signals)),
-        Ok(StopReason::Requested(2)) => tracing::info!("{interface}: ended by {END}"),
+        Ok(StopReason::Requested(2)) => {
+            tracing::info!("{interface}: ended by {END}");
+            let kept = last_data.map(|data| data.wait(&handle, &[signals.as_fd(), engine.ended()]));
+            kept.and_then(Result::err).iter().for_each(|error| tracing::error!("{interface}: {error}"));
+        }
         Ok(StopReason::Requested(_)) => tracing::info!("{interface}: the interface was deleted"),
         Ok(StopReason::SocketGone) => tracing::info!("{interface}: the socket was deleted"),
         Err(error) => tracing::error!("{interface}: cannot wait for clients: {error}"),
@@ -246,18 +255,25 @@ fn serve(
     ended.map(drop).map_err(|error| format!("{interface}: cannot wait for clients: {error}"))
 }
 
-fn open_tun(interface: &InterfaceName, environment: &Environment, queues: usize) -> Result<tun::TunDevice, String> {
+/// The network of the descriptor that is handed over.
+fn open_network(number: RawFd) -> Result<NetworkNamespace, String> {
+    NetworkNamespace::from_fd(inherited(NETWORK, number)?).map_err(|error| format!("{NETWORK}={number}: {error}"))
+}
+
+fn open_tun(
+    interface: &InterfaceName,
+    environment: &Environment,
+    network: Option<&NetworkNamespace>,
+    queues: usize,
+) -> Result<tun::TunDevice, String> {
     let (name, offloads) = (interface.as_str(), environment.offloads.tun);
-    match (environment.tun, environment.network) {
+    match (environment.tun, network) {
         (Some(_), Some(_)) => {
             Err(format!("WG_TUN_FD and {NETWORK} exclude each other: an interface is where it was made"))
         }
         (None, None) => tun::TunDevice::create(name, queues, offloads).map_err(|error| error.to_string()),
-        (None, Some(number)) => {
-            let network = NetworkNamespace::from_fd(inherited(NETWORK, number)?);
-            let network = network.map_err(|error| format!("{NETWORK}={number}: {error}"))?;
-            tun::TunDevice::create_in(&network, name, queues, offloads)
-                .map_err(|error| format!("{NETWORK}={number}: {error}"))
+        (None, Some(network)) => {
+            tun::TunDevice::create_in(network, name, queues, offloads).map_err(|error| format!("{NETWORK}: {error}"))
         }
         (Some(number), None) => {
             let fd = inherited("WG_TUN_FD", number)?;

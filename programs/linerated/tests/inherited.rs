@@ -148,7 +148,7 @@ fn descriptors_that_are_not_there_or_exclude_each_other_are_refused() {
         for (variables, words) in [
             (&[("LINERATE_END_FD", "900")][..], "LINERATE_END_FD=900 is not an inherited descriptor"),
             (&[("LINERATE_NETWORK_FD", "900")], "LINERATE_NETWORK_FD=900 is not an inherited descriptor"),
-            (&[("LINERATE_NETWORK_FD", &tun)], "LINERATE_NETWORK_FD="),
+            (&[("LINERATE_NETWORK_FD", &tun)], "the network of LINERATE_NETWORK_FD: the TUN device failed at setns"),
             (&[("LINERATE_NETWORK_FD", &network), ("WG_TUN_FD", &tun)], "exclude each other"),
         ] {
             let said = linerated(&["-f", ASKED]).envs(variables.iter().copied()).output().unwrap();

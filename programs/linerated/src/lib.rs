@@ -272,9 +272,8 @@ fn open_tun(
             Err(format!("WG_TUN_FD and {NETWORK} exclude each other: an interface is where it was made"))
         }
         (None, None) => tun::TunDevice::create(name, queues, offloads).map_err(|error| error.to_string()),
-        (None, Some(network)) => {
-            tun::TunDevice::create_in(network, name, queues, offloads).map_err(|error| format!("{NETWORK}: {error}"))
-        }
+        (None, Some(network)) => tun::TunDevice::create_in(network, name, queues, offloads)
+            .map_err(|error| format!("the network of {NETWORK}: {error}")),
         (Some(number), None) => {
             let fd = inherited("WG_TUN_FD", number)?;
             tun::TunDevice::from_fd(fd, offloads).map_err(|error| format!("WG_TUN_FD={number}: {error}"))

@@ -69,6 +69,9 @@ pub trait Stream: Send {
     /// Ends both halves at once (RST); what was written and not sent is lost.
     fn reset(&mut self);
 
+    /// Whether the connection was reset or given up, also while what came before that was not read. It may be said once.
+    fn has_failed(&mut self) -> bool;
+
     /// The address and port of the other end.
     fn peer(&self) -> SocketAddr;
 

@@ -134,6 +134,10 @@ impl Stream for TcpStream {
         self.0.with(|flow, _| flow.fail(io::ErrorKind::ConnectionAborted));
     }
 
+    fn has_failed(&mut self) -> bool {
+        self.0.with(|flow, _| flow.failure.is_some())
+    }
+
     fn peer(&self) -> SocketAddr {
         self.0.key.remote
     }

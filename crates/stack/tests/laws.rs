@@ -86,6 +86,7 @@ proptest! {
                 // What had arrived before may be read.
                 let error = read_to_end(&mut *b).await.unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+                assert!(b.has_failed());
                 let error = write_all(&mut *b, b"more").await.unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
             }),

@@ -232,6 +232,10 @@ impl Stream for Connection {
         }
     }
 
+    fn has_failed(&mut self) -> bool {
+        self.stream.as_ref().is_none_or(|stream| !matches!(stream.take_error(), Ok(None)))
+    }
+
     fn peer(&self) -> SocketAddr {
         self.peer
     }

@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
@@ -35,6 +36,9 @@ const TURN: usize = 8;
 
 /// How long a connection of which one half has ended may be silent.
 const HALF_CLOSED: Duration = Duration::from_secs(300);
+
+/// How often it is looked whether an end was reset that is not read, because the other one takes nothing.
+const STALLED: Duration = Duration::from_secs(5);
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; PIECE]);
@@ -163,7 +167,8 @@ pub async fn relay(
     memory: &Arc<Memory>,
 ) -> io::Result<()> {
     let (mut out, mut back) = (Half::new(first, memory), Half::new(Vec::new(), memory));
-    let mut silence: Option<(std::pin::Pin<Box<Sleep>>, u64)> = None;
+    let mut silence: Option<(Pin<Box<Sleep>>, u64)> = None;
+    let mut stalled: Option<Pin<Box<Sleep>>> = None;
     let (mut counted_out, mut counted_back) = (0, 0);
     let outcome = poll_fn(|context| {
         let there = out.poll(context, &mut *outside, &mut *inside, memory)?;
@@ -183,6 +188,22 @@ pub async fn relay(
                 }
                 *then = passed;
                 timer.as_mut().reset(tokio::time::Instant::now() + HALF_CLOSED);
+            }
+        }
+        let is_stalled = out.kept.is_some() || back.kept.is_some();
+        // It stays where an end stalls every moment, as that of a fast stream does.
+        if is_stalled && stalled.is_none() {
+            stalled = Some(Box::pin(sleep(STALLED)));
+        }
+        while let Some(timer) = &mut stalled
+            && timer.as_mut().poll(context).is_ready()
+        {
+            if !is_stalled {
+                stalled = None;
+            } else if outside.has_failed() || inside.has_failed() {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            } else {
+                timer.as_mut().reset(tokio::time::Instant::now() + STALLED);
             }
         }
         Poll::Pending

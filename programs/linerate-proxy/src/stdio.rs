@@ -71,6 +71,11 @@ impl Stream for StandardStreams {
 
     fn reset(&mut self) {}
 
+    /// What is read has no reset.
+    fn has_failed(&mut self) -> bool {
+        false
+    }
+
     fn peer(&self) -> SocketAddr {
         self.local()
     }

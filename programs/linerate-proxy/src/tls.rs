@@ -85,6 +85,10 @@ impl Stream for Tls {
         self.stream.get_mut().0.reset();
     }
 
+    fn has_failed(&mut self) -> bool {
+        self.stream.get_mut().0.has_failed()
+    }
+
     fn peer(&self) -> SocketAddr {
         self.peer
     }

@@ -68,6 +68,10 @@ impl Io {
         }
     }
 
+    pub(crate) fn has_failed(&mut self) -> bool {
+        self.stream.as_mut().is_none_or(|stream| stream.has_failed())
+    }
+
     fn stream(&mut self) -> io::Result<&mut dyn Stream> {
         match &mut self.stream {
             Some(stream) => Ok(&mut **stream),

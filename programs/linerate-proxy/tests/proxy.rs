@@ -7,6 +7,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use domain::base::iana::Rcode;
 use domain::base::{Message, MessageBuilder, Rtype, Ttl};
@@ -177,6 +178,32 @@ fn who_does_not_read_stops_who_writes_and_nothing_is_lost() {
             tokio::task::yield_now().await;
         }
         assert_eq!(server.memory.kept(), 0);
+    });
+}
+
+#[test]
+fn a_reset_of_who_writes_is_noticed_while_the_other_end_does_not_read() {
+    run(async {
+        let (listener, target) = listen().await;
+        let double = Double::new(&[(inside(2, 80), target)]);
+        let (proxy, server) = double.serve(socks(None));
+        for is_of_client in [true, false] {
+            let client = connected(proxy[0], inside(2, 80)).await;
+            let (there, _) = listener.accept().await.unwrap();
+            let (mut writer, _reader) = if is_of_client { (client, there) } else { (there, client) };
+            let piece = vec![0; 1 << 16];
+            tokio::select! {
+                _ = async { while writer.write_all(&piece).await.is_ok() {} } => panic!("it was reset"),
+                () = async { while server.memory.kept() == 0 { tokio::task::yield_now().await } } => {}
+            }
+            writer.set_zero_linger().unwrap();
+            drop(writer);
+            tokio::time::pause();
+            while server.counters.open.load(Ordering::Relaxed) > 0 {
+                tokio::time::advance(Duration::from_secs(1)).await;
+            }
+            tokio::time::resume();
+        }
     });
 }
 

@@ -18,7 +18,7 @@ const ACK_DELAY: Duration = Duration::from_millis(10);
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// The same, for a connection that nobody but this stack remembers, or that has not come about.
 const TIMEOUT_SHORT: Duration = Duration::from_secs(60);
-/// How often a peer that we have finished with, and that goes on, is asked whether it is there.
+/// How often a peer that says nothing, and of which nothing is wanted, is asked whether it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// Who has the connection.
@@ -79,6 +79,8 @@ impl Flow {
         let buffer = || tcp::SocketBuffer::new(vec![0u8; capacity]);
         let mut socket = tcp::Socket::new(buffer(), buffer());
         socket.set_nagle_enabled(false);
+        // Before there is a connection: later it would ask at once.
+        socket.set_keep_alive(Some(KEEP_ALIVE));
         let mut sockets = SocketSet::new(vec![SocketStorage::EMPTY]);
         let handle = sockets.add(socket);
         Self {
@@ -131,14 +133,18 @@ impl Flow {
         fits
     }
 
-    /// smoltcp has made a segment, which is changed where it must be.
+    /// smoltcp has made a segment at `now`, which is changed where it must be.
     ///
     /// Once smoltcp repeats what it has sent, it numbers segments without data as if it had sent no more than it has
     /// repeated. The peer that has more finds them outside of its window, and does not look at what they acknowledge
     /// (RFC 9293 section 3.10.7.4): two ends that both missed an acknowledgement would repeat the same to each other
     /// for ever, and a reset would not be one. Their number is the one behind all that was sent.
-    pub(crate) fn sends(&mut self, packet: &mut [u8]) {
+    pub(crate) fn sends(&mut self, packet: &mut [u8], now: Instant) {
         let Some(numbers) = Numbers::of(packet) else { return };
+        if self.is_idle() && numbers.first != numbers.end {
+            // There is nothing to be sent: it asks whether the peer is there.
+            self.silent_since.get_or_insert(now);
+        }
         if matches!(self.state(), State::SynSent | State::SynReceived) {
             self.unacknowledged = Some(numbers.first.wrapping_add(1));
         }
@@ -185,19 +191,22 @@ impl Flow {
     /// Not by smoltcp's own timeout: that counts from the last packet of the peer also when it is we who were silent,
     /// and would reset an old connection instead of closing it.
     pub(crate) fn gives_up_at(&mut self, now: Instant) -> Option<Instant> {
-        let waits = match self.state() {
-            State::FinWait1 | State::Closing | State::LastAck | State::FinWait2 | State::SynReceived => true,
-            State::Established | State::CloseWait => self.socket().send_queue() > 0,
-            State::Closed | State::Listen | State::SynSent | State::TimeWait => false,
-        };
-        if !waits {
-            // An idle connection lasts for ever.
+        let remembered = matches!(self.owner, Owner::User);
+        let time = if remembered { TIMEOUT } else { TIMEOUT_SHORT };
+        if self.is_idle() {
+            // From the first question without an answer on, however long ago it was heard: after a suspend it is asked first.
+            return self.silent_since.map(|since| since + time);
+        }
+        if matches!(self.state(), State::Closed | State::Listen | State::SynSent | State::TimeWait) {
             self.silent_since = None;
             return None;
         }
-        let remembered = matches!(self.owner, Owner::User);
-        let time = if remembered { TIMEOUT } else { TIMEOUT_SHORT };
         Some(*self.silent_since.get_or_insert(now) + time)
+    }
+
+    /// Whether nothing is wanted of the peer.
+    fn is_idle(&self) -> bool {
+        matches!(self.state(), State::Established | State::CloseWait) && self.socket().send_queue() == 0
     }
 
     /// Follows what smoltcp knows; returns those who can get on.
@@ -208,9 +217,6 @@ impl Flow {
         }
         let starved = self.starved;
         let socket = self.socket_mut();
-        if state == State::FinWait2 && socket.keep_alive().is_none() {
-            socket.set_keep_alive(Some(KEEP_ALIVE));
-        }
         let connecting = matches!(state, State::SynSent | State::SynReceived);
         let readable = socket.can_recv() || !(connecting || socket.may_recv());
         // Not at every acknowledgement: a quarter of the buffer is worth waking for.

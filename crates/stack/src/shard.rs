@@ -164,7 +164,7 @@ impl Shard {
         let emitted = refused.unwrap_or_else(|| give(flow, packet));
         flow.arrived(state, queued, segment);
         if let Some(emitted) = &emitted {
-            flow.sends(&mut self.room[..emitted.len]);
+            flow.sends(&mut self.room[..emitted.len], now);
         }
         if let Some(reply) = reply(&mut self.room, emitted) {
             if flow.state() == State::TimeWait {
@@ -259,7 +259,7 @@ impl Shard {
                 continue;
             };
             let packet = &mut room[..emitted.len];
-            flow.sends(packet);
+            flow.sends(packet, now);
             header.copy_from_slice(&wire::complete(packet, emitted).encode());
             if flow.state() == State::TimeWait {
                 flow.last = Some([&*header, &*packet].concat().into());

@@ -5,7 +5,7 @@
 //! (`force_forwarding`). Older kernels forward IPv6 everywhere or nowhere, and then links ignore router advertisements
 //! unless their `accept_ra` is 2. The table comes before forwarding: at no time does more pass than it allows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -76,8 +76,13 @@ pub fn restrictions<'a>(peers: impl IntoIterator<Item = (&'a [IpNet], &'a [IpNet
 /// What lets those packets pass that `old` and `new` both let pass: for as long as nobody knows of which of the two the
 /// peers are.
 pub fn restrictions_of_both(old: &[Restriction], new: &[Restriction]) -> Vec<Restriction> {
-    if old == new {
-        return new.to_vec();
+    // What only one of them has concerns addresses that the other says nothing of.
+    let has_all = |all: &[Restriction], of: &[Restriction]| {
+        let all: HashSet<&Restriction> = all.iter().collect();
+        of.iter().all(|one| all.contains(one))
+    };
+    if let Some((larger, _)) = [(new, old), (old, new)].into_iter().find(|(all, of)| has_all(all, of)) {
+        return larger.to_vec();
     }
     let mut restrictions = Restrictions::default();
     let mut known: HashMap<[Option<usize>; 2], usize> = HashMap::new();
@@ -480,8 +485,6 @@ pub fn is_sysctl_of(name: &str, interface: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use proptest::prelude::*;
 
     use super::*;

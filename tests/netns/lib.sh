@@ -238,6 +238,14 @@ wire() { # as tunnel, for daemons that run already
   wait_for 5 "wg1 to open its port" listens_udp h1 50001
   wait_for 5 "wg2 to open its port" listens_udp h2 50002
 }
+# Only the end of h2, which waits for one on h1 that is not a daemon's of ours: wg2, as `tunnel' makes it.
+far_end() {
+  key h1 h2
+  daemon h2 wg2
+  on h2 wg set wg2 listen-port 50002 private-key "$WORK/h2.key" peer "$(public h1)" allowed-ips 10.9.0.1/32,fd09::1/128
+  wg_address h2 wg2 10.9.0.2/24 fd09::2/64
+  wait_for 5 "wg2 to open its port" listens_udp h2 50002
+}
 outer() { # HOST DEVICE v4|v6 : the first address there, as an endpoint writes it
   case $3 in
     v4) ip -n "$1" -o -4 addr show dev "$2" | awk '{ sub("/.*", "", $4); print $4; exit }' ;;

@@ -12,11 +12,7 @@ source "$(dirname "$0")/systemd.bash"
 mknod -m 666 "$WORK/tun" c 10 200 && mount --bind "$WORK/tun" /dev/net/tun
 
 two_hosts
-key h1 h2
-daemon h2 wg2
-on h2 wg set wg2 listen-port 50002 private-key "$WORK/h2.key" peer "$(public h1)" allowed-ips 10.9.0.1/32
-wg_address h2 wg2 10.9.0.2/24
-wait_for 5 "wg2 to open its port" listens_udp h2 50002
+far_end
 mkdir "$WORK/site"
 head -c 1000000 /dev/urandom >"$WORK/site/file"
 ip netns exec h2 python3 -m http.server --bind 10.9.0.2 --directory "$WORK/site" 80 >"$SCENARIO_LOGS/site.log" 2>&1 &

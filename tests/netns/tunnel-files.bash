@@ -145,11 +145,7 @@ hosts_with_files() {
   two_hosts
   host lan
   lan
-  key h1 h2
-  daemon h2 wg2
-  on h2 wg set wg2 listen-port 50002 private-key "$WORK/h2.key" peer "$(public h1)" allowed-ips 10.9.0.1/32,fd09::1/128
-  wg_address h2 wg2 10.9.0.2/24 fd09::2/64
-  wait_for 5 "wg2 to open its port" listens_udp h2 50002
+  far_end
 }
 lan() {
   cable h1 lan1 lan lan2

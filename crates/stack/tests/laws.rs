@@ -4,9 +4,9 @@ mod net;
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use linerate_netio::tun::{HEADER, Tun, WaitableTun};
@@ -15,7 +15,7 @@ use linerate_netio::wait;
 use linerate_packet::{TCP, UDP, icmp, ip};
 use linerate_sockets::{Sockets, Stream};
 use linerate_stack::DropReason;
-use net::{Link, Net, accept, bytes, exchange, finish, read, read_to_end, receive, send, task, write_all};
+use net::{Link, Net, Wakes, accept, bytes, exchange, finish, read, read_to_end, receive, send, task, write_all};
 use proptest::prelude::*;
 
 fn link() -> impl Strategy<Value = Link> {
@@ -515,15 +515,6 @@ fn a_queue_of_datagrams_is_bounded() {
     }
     let dropped = net.stacks[1].report().drops[DropReason::QueueFull as usize].1;
     assert!(got > 50 && got + dropped == 1000, "{got} and {dropped}");
-}
-
-#[derive(Default)]
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 #[test]

@@ -4,13 +4,13 @@ mod net;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use linerate_sockets::{Sockets, Stream};
 use linerate_stack::DropReason;
-use net::{Link, Net, accept, bytes, exchange, read, task, write_all};
+use net::{Link, Net, Wakes, accept, bytes, exchange, read, task, write_all};
 
 /// The memory that is shared beyond what is set aside: [`Net::with`] is given the sum.
 const SHARED: usize = 8 << 20;
@@ -88,15 +88,6 @@ fn readers_that_do_not_read_leave_memory_below_its_bound_and_writers_waiting() {
     assert!(taken.iter().all(|taken| *taken >= 16 << 10), "{:?}", taken.iter().min());
     drop((made, accepted));
     net.assert_empty();
-}
-
-#[derive(Default)]
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 #[test]

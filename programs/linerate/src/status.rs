@@ -131,42 +131,21 @@ fn problems(status: &Status) -> Vec<Cow<'_, str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::tests;
 
     fn peer(name: &str, age: Option<u64>, endpoint: Option<&str>) -> PeerStatus {
+        let allowed: Vec<String> = (0..5).map(|index| format!("10.0.0.{index}/32")).collect();
         PeerStatus {
-            name: Some(name.into()),
-            public_key: "key".into(),
             endpoint: endpoint.map(str::to_owned),
-            endpoint_name: None,
             health: age.map_or(Health::Never, |_| Health::Alive),
             seconds_since_handshake: age,
             received: 1 << 21,
-            sent: 0,
-            allowed_ips: (0..5).map(|index| format!("10.0.0.{index}/32")).collect(),
-            expires: None,
-            quota: None,
-            quota_used: None,
-            suspended: None,
+            ..tests::peer(name, &allowed.iter().map(String::as_str).collect::<Vec<_>>())
         }
     }
 
     fn example(peers: Vec<PeerStatus>) -> Status {
-        Status {
-            interface: "wg0".into(),
-            implementation: RunBy::Daemon,
-            reason: None,
-            file: None,
-            listen_port: 51820,
-            mtu: 1420,
-            addresses: vec!["10.0.0.1/24".parse().unwrap()],
-            gateway: Vec::new(),
-            hook_failed: false,
-            link_down: false,
-            no_private_key: false,
-            not_listening: false,
-            supervisor: Vec::new(),
-            peers,
-        }
+        tests::tunnel("wg0", "10.0.0.1/24", peers)
     }
 
     #[test]

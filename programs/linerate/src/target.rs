@@ -84,12 +84,13 @@ fn address_of(tunnel: &Status, peer: &PeerStatus) -> Result<(IpAddr, bool), Stri
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use linerate_tunnel::status::{Health, RunBy};
 
     use super::*;
 
-    fn peer(name: &str, allowed_ips: &[&str]) -> PeerStatus {
+    /// A peer that was never heard of, for tests of all commands.
+    pub(crate) fn peer(name: &str, allowed_ips: &[&str]) -> PeerStatus {
         PeerStatus {
             name: Some(name.to_owned()),
             public_key: format!("key of {name}"),
@@ -107,7 +108,8 @@ mod tests {
         }
     }
 
-    fn tunnel(interface: &str, address: &str, peers: Vec<PeerStatus>) -> Status {
+    /// A tunnel that is up, and has no problem.
+    pub(crate) fn tunnel(interface: &str, address: &str, peers: Vec<PeerStatus>) -> Status {
         Status {
             interface: interface.to_owned(),
             implementation: RunBy::Daemon,

@@ -10,7 +10,7 @@ use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -69,6 +69,16 @@ impl Link {
         merged: true,
         nanos_per_byte: 0,
     };
+}
+
+/// How often somebody was woken.
+#[derive(Default)]
+pub struct Wakes(pub AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 struct Flag(AtomicBool);

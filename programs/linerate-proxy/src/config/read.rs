@@ -426,16 +426,8 @@ impl Reader<'_> {
             }
             // The other one is there and wrong, which has been said.
             _ if section.has_wrong => None,
-            (Some(field), None) | (None, Some(field)) => {
-                let other = if field.key == "Username" { "Password" } else { "Username" };
-                self.error(
-                    field.line,
-                    field.column,
-                    format!("{} is set without {other}", field.key),
-                    "set both or none",
-                );
-                None
-            }
+            (Some(name), None) => self.alone(&name, "Password"),
+            (None, Some(password)) => self.alone(&password, "Username"),
         }
     }
 
@@ -448,17 +440,15 @@ impl Reader<'_> {
             }
             // The other one is there and wrong, which has been said.
             _ if section.has_wrong => None,
-            (Some(field), None) | (None, Some(field)) => {
-                let other = if field.key == "CertFile" { "KeyFile" } else { "CertFile" };
-                self.error(
-                    field.line,
-                    field.column,
-                    format!("{} is set without {other}", field.key),
-                    "set both or none",
-                );
-                None
-            }
+            (Some(certificate), None) => self.alone(&certificate, "KeyFile"),
+            (None, Some(key)) => self.alone(&key, "CertFile"),
         }
+    }
+
+    /// Two keys belong together, and there is no `other`.
+    fn alone<T>(&mut self, field: &Field, other: &str) -> Option<T> {
+        self.error(field.line, field.column, format!("{} is set without {other}", field.key), "set both or none");
+        None
     }
 
     fn required(&mut self, section: &mut Section, key: &'static str) -> Option<Field> {

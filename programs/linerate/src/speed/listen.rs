@@ -136,35 +136,17 @@ fn refusal(address: SocketAddr, name: &str, error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use linerate_tunnel::status::Health;
-
     use super::*;
-
-    fn peer(allowed_ips: &[&str]) -> PeerStatus {
-        PeerStatus {
-            name: None,
-            public_key: "key".to_owned(),
-            endpoint: None,
-            endpoint_name: None,
-            health: Health::Never,
-            seconds_since_handshake: None,
-            received: 0,
-            sent: 0,
-            allowed_ips: allowed_ips.iter().map(|text| (*text).to_owned()).collect(),
-            expires: None,
-            quota: None,
-            quota_used: None,
-            suspended: None,
-        }
-    }
+    use crate::target::tests::peer;
 
     #[test]
     fn all_addresses_of_a_peer_are_its() {
-        let peers = by_allowed_ip(&[peer(&["10.0.0.2/32", "fd00::2/128", "10.9.0.0/16"]), peer(&["10.9.9.0/24"])]);
+        let peers =
+            by_allowed_ip(&[peer("a", &["10.0.0.2/32", "fd00::2/128", "10.9.0.0/16"]), peer("b", &["10.9.9.0/24"])]);
         let of = |address: &str| peer_of(&peers, address.parse().unwrap());
         assert_eq!(["10.0.0.2", "fd00::2", "10.9.1.1", "10.9.255.255"].map(of), [Some(0); 4]);
         assert_eq!((of("10.9.9.9"), of("10.0.0.3"), of("fd00::3")), (Some(1), None, None));
-        let all = by_allowed_ip(&[peer(&["0.0.0.0/0", "::/0"]), peer(&["10.0.0.2/32"])]);
+        let all = by_allowed_ip(&[peer("a", &["0.0.0.0/0", "::/0"]), peer("b", &["10.0.0.2/32"])]);
         let of = |address: &str| peer_of(&all, address.parse().unwrap());
         assert_eq!((of("192.0.2.1"), of("2001:db8::1"), of("10.0.0.2")), (Some(0), Some(0), Some(1)));
     }

@@ -23,6 +23,10 @@ const STAGING: &str = "/dev/net";
 /// else, systemd-resolved, Avahi.
 const RESOLVERS: [&str; 3] = ["/var/run/nscd", "/run/systemd/resolve", "/run/avahi-daemon"];
 
+/// Folders whose services replace the resolv.conf in there at any time; /etc/resolv.conf leads there.
+const REPLACED: [&str; 5] =
+    ["/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf", "/run/connman", "/run/netconfig"];
+
 /// Folders of files that ssh(1) includes in its settings; those of Fedora lead on to the second.
 const SSH_SETTINGS: [&str; 2] = ["/etc/ssh/ssh_config.d", "/etc/crypto-policies/back-ends"];
 
@@ -83,7 +87,7 @@ impl Mounts {
     fn replace(&self, path: &str, text: &str) -> Result<PathBuf, Refusal> {
         let place = fs::canonicalize(path).map_err(Refusal::of(Attempt::File(path.into())))?;
         let replaced = match folder_to_cover(&place) {
-            Some(folder) => cover(&folder).and_then(|()| write(&place, text)),
+            Some(folder) => cover(folder).and_then(|()| write(&place, text)),
             None => {
                 let staged = Path::new(STAGING).join(place.file_name().unwrap_or_default());
                 write(&staged, text).and_then(|()| Ok(mount_bind(&staged, &place)?))
@@ -94,12 +98,10 @@ impl Mounts {
     }
 }
 
-/// The folder to cover so that `place` stays what it is put there, if its service may replace it at any time: a mount on a
-/// file goes when the file is replaced, wherever that happens. It would be systemd-resolved's, or NetworkManager's.
-fn folder_to_cover(place: &Path) -> Option<PathBuf> {
-    let folder = place.parent()?;
-    let of_a_service = folder.starts_with("/run") && folder.components().count() > 2;
-    of_a_service.then(|| folder.to_owned())
+/// The folder to cover so that `place` stays what is put there, although its service replaces it: a mount on a file goes
+/// when the file is replaced, wherever that happens. Other folders may have what programs need: Toolbx's /run/host/etc.
+fn folder_to_cover(place: &Path) -> Option<&Path> {
+    place.parent().filter(|folder| REPLACED.iter().any(|replaced| *folder == Path::new(replaced)))
 }
 
 /// What is in a file that may be read, of a size that settings have.
@@ -127,12 +129,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folder_of_a_service_is_covered_and_never_all_of_run() {
-        let covered = |place: &str| folder_to_cover(Path::new(place)).map(|folder| folder.display().to_string());
-        assert_eq!(covered("/run/systemd/resolve/stub-resolv.conf").as_deref(), Some("/run/systemd/resolve"));
-        assert_eq!(covered("/run/NetworkManager/resolv.conf").as_deref(), Some("/run/NetworkManager"));
-        assert_eq!(covered("/run/resolv.conf"), None);
-        assert_eq!(covered("/etc/resolv.conf"), None);
-        assert_eq!(covered("/mnt/wsl/resolv.conf"), None);
+    fn the_folder_of_a_known_service_is_covered_and_no_other() {
+        for folder in REPLACED.map(Path::new) {
+            assert_eq!(folder_to_cover(&folder.join("resolv.conf")), Some(folder));
+        }
+        for place in ["/run/resolv.conf", "/run/host/etc/resolv.conf", "/etc/resolv.conf", "/mnt/wsl/resolv.conf"] {
+            assert_eq!(folder_to_cover(Path::new(place)), None);
+        }
     }
 }

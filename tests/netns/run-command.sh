@@ -49,6 +49,12 @@ for filter in off log; do
 done
 nothing_left
 
+say "programs below /run, as on a removable disk"
+mkdir -p /run/media/programs && mount --bind "$PROGRAMS" /run/media/programs
+status "${as_user[@]}" /run/media/programs/linerate run work -- ping -n -c 1 -W 5 10.9.0.2
+expect "exit code" 0 "$STATUS"
+nothing_left
+
 say "root has no more rights in there than another user"
 mkdir "$WORK/root"
 cp "$config" "$WORK/root/work.conf"

@@ -8,7 +8,7 @@ setpriv --reuid 1000 --regid 1000 --clear-groups true 2>/dev/null || skip "no ri
 mknod -m 666 "$WORK/tun" c 10 200 && mount --bind "$WORK/tun" /dev/net/tun
 mknod -m 666 "$WORK/null" c 1 3 && mount --bind "$WORK/null" /dev/null
 mkdir "$WORK/home" "$WORK/etc"
-mount --bind "$PROGRAMS" /mnt # not below /run, which the daemon does not see
+mount --bind "$PROGRAMS" /mnt
 chmod 711 "$WORK"
 own_file() { # PATH <TEXT : puts a file of the scenario's own in its place
   cat >"$WORK/etc/${1##*/}"

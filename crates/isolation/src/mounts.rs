@@ -3,9 +3,11 @@
 use std::ffi::CStr;
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, open};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
 use crate::name_servers::{nsswitch_conf, resolv_conf};
@@ -31,12 +33,24 @@ const REPLACED: [&str; 5] =
 const SSH_SETTINGS: [&str; 2] = ["/etc/ssh/ssh_config.d", "/etc/crypto-policies/back-ends"];
 
 impl Mounts {
-    /// Puts an empty folder over `folder`, for this user to write to.
+    /// Puts an empty folder over `folder`, for this user to write to. Of what is below it, the file `kept` alone stays where
+    /// it is.
     ///
     /// # Errors
-    /// It does not exist, or the system does not allow it.
-    pub fn cover(&self, folder: &Path) -> Result<(), Refusal> {
-        cover(folder).map_err(Refusal::of(Attempt::Mount(folder.to_owned())))
+    /// `folder` does not exist, or the system does not allow it.
+    pub fn cover_but(&self, folder: &Path, kept: &Path) -> Result<(), Refusal> {
+        let covered = || -> io::Result<()> {
+            let is_there = kept.starts_with(folder) && kept.is_file();
+            let file = is_there.then(|| open(kept, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())).transpose()?;
+            cover(folder)?;
+            if let (Some(file), Some(parent)) = (file, kept.parent()) {
+                fs::create_dir_all(parent)?;
+                fs::write(kept, "")?;
+                mount_bind(format!("/proc/self/fd/{}", file.as_raw_fd()), kept)?;
+            }
+            Ok(())
+        };
+        covered().map_err(Refusal::of(Attempt::Mount(folder.to_owned())))
     }
 
     /// Has programs ask these name servers for names of hosts, with these search domains, and nobody else: without
@@ -81,6 +95,10 @@ impl Mounts {
             }
         }
         Ok(())
+    }
+
+    fn cover(&self, folder: &Path) -> Result<(), Refusal> {
+        cover(folder).map_err(Refusal::of(Attempt::Mount(folder.to_owned())))
     }
 
     /// Puts a file with `text` in the place of `path`, and returns where that is, links followed.

@@ -126,15 +126,15 @@ impl Isolated {
 
 /// Starts the daemon, and connects to it.
 fn start(file: &ConfigFile, user: &UserNamespace, network: &NetworkNamespace) -> Result<DaemonClient, Error> {
-    // Its path may lead through /run, as on NixOS.
     let program = daemon::find()?;
+    // Its path may lead through /run, as on NixOS, or end there, as on a removable disk.
     let program = fs::canonicalize(&program).unwrap_or(program);
     let options = StartOptions { spin: daemon::spin(file.contents.spin), ..StartOptions::default() };
     let started = |network| daemon::start_isolated(&program, &options, &file.interface, network);
     user.with_mounts(|mounts| {
         let directory = Path::new(socket::DIRECTORY);
         let run = directory.parent().unwrap_or(directory);
-        mounts.cover(&fs::canonicalize(run).map_err(Error::inaccessible(run))?)?;
+        mounts.cover_but(&fs::canonicalize(run).map_err(Error::inaccessible(run))?, &program)?;
         user.pass_on_capabilities().map_err(Error::system("passing capabilities on"))?;
         started(network.as_fd()).map_err(Error::system("starting the tunnel"))?;
         DaemonClient::connect(directory, &file.interface).map_err(Error::system("connecting to linerated"))

@@ -33,6 +33,11 @@ expect "interfaces" "lo work" "$(run work -- sh -c 'awk -F: "NR > 2 { print \$1 
 expect "name servers" "nameserver 10.9.0.2 search corp.example" "$(run work -- grep -v '^#' /etc/resolv.conf | xargs)"
 run_status work -- perl -e 'exit(wait() == -1 ? 0 : 1)'
 expect "exit code of a command that waits for all of its children" 0 "$STATUS"
+# shellcheck disable=SC2016
+status "${as_user[@]}" perl -e 'syscall(shift, 36, 1, 0, 0, 0) == 0 or die "prctl: $!"; exec @ARGV or die "exec: $!"' $prctl \
+  "$tool" run work -- perl -e 'wait() == -1 or exit 1; my $is_reaper = pack("i", 0);
+    syscall(shift, 37, $is_reaper, 0, 0, 0) == 0 or die "prctl: $!"; exit(unpack("i", $is_reaper) == 1 ? 0 : 2)' $prctl
+expect "exit code of one that takes in orphans (PR_SET_CHILD_SUBREAPER), and waits for all" 0 "$STATUS"
 run_status work -- ping -n -c 1 -W 5 10.9.0.2
 expect "exit code of a ping" 0 "$STATUS"
 run_status work -- ping -n -c 1 -W 5 fd09::2

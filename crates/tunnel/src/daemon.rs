@@ -13,7 +13,7 @@ use linerate_control::uapi::socket::{self, OpenError};
 use linerate_control::usage;
 use linerate_host::step::Implementation;
 use rustix::io::dup;
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::process::{PidfdFlags, child_subreaper, getpid, pidfd_open, set_child_subreaper};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -162,10 +162,20 @@ pub(crate) fn start_isolated(
         command.env_remove(variable);
     }
     let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {}: {error}", daemon.display()));
-    match command.status().map_err(failed)? {
+    match as_nobodys_child(|| command.status())?.map_err(failed)? {
         status if status.success() => Ok(()),
         status => Err(io::Error::other(format!("{} {}", daemon.display(), how_it_ended(status)))),
     }
+}
+
+/// Has the daemon that `start` starts fall to another process than this one, which becomes a program that may wait for
+/// all of its children. If this is process 1, it is the one that orphans fall to.
+fn as_nobodys_child<T>(start: impl FnOnce() -> T) -> io::Result<T> {
+    let reaper = child_subreaper()?;
+    set_child_subreaper(None)?;
+    let started = start();
+    set_child_subreaper(reaper)?;
+    Ok(started)
 }
 
 /// The variable that says what such a daemon logs.

@@ -19,6 +19,10 @@ pub(super) fn open(spec: &HostSpec, queues: usize) -> Result<Opened, String> {
     let network = user.new_network().map_err(|refusal| refusal.to_string())?;
     let tun = TunDevice::create_in(&network, &spec.interface, queues, TunOffloads::ALL);
     let tun = tun.map_err(|error| error.to_string())?;
+    // The engine asks it.
+    if tun.network().is_err() {
+        return Err("this kernel does not tell in which network an interface is; Linux 5.2 and later do".to_owned());
+    }
     let warnings = set_up(spec, &network).map_err(|error| error.to_string())?;
     warnings.iter().for_each(|warning| eprint_line(&format!("linerate-proxy: {warning}")));
     Ok((tun, network))

@@ -118,7 +118,7 @@ impl TunDevice {
     ///
     /// # Errors
     ///
-    /// EBADFD when it is gone; EINVAL before Linux 5.6; EPERM without CAP_NET_ADMIN there.
+    /// EBADFD when it is gone; EINVAL before Linux 5.2; EPERM without CAP_NET_ADMIN there.
     pub fn network(&self) -> io::Result<NetworkNamespace> {
         NetworkNamespace::from_fd(self.queues[0].namespace()?)
     }

@@ -25,7 +25,7 @@ const DEVICE: (u32, u32) = (10, 200);
 /// The most bytes of an interface's name, without the zero at its end.
 pub(crate) const NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
-/// TUNGETDEVNETNS, `_IO('T', 227)`, since Linux 5.6 (linux/if_tun.h).
+/// TUNGETDEVNETNS, `_IO('T', 227)`, since Linux 5.2 (linux/if_tun.h).
 const GET_NAMESPACE: libc::c_ulong = 0x54e3;
 
 /// An open file of the TUN driver.

@@ -16,7 +16,7 @@ expect "exit code without the command" 127 "$STATUS" && said "cannot run /nonexi
 run_status work -- /etc
 expect "exit code of what cannot be executed" 126 "$STATUS"
 run_status nosuch -- true
-expect "exit code without the file" 125 "$STATUS" && said "nosuch.conf'(: [Pp]ermission denied| does not exist).*; a file of your own would be $WORK/home"
+expect "exit code without the file" 125 "$STATUS" && said "$WORK/home/.config/linerate/nosuch.conf' does not" && said "/etc/wireguard/nosuch.conf'"
 run_status "$config" -- true
 expect "exit code by the file's path" 0 "$STATUS"
 nothing_left

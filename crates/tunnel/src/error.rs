@@ -32,8 +32,11 @@ pub enum Error {
         hint: String,
     },
     /// The file's name is not that of an interface.
-    #[error("The config file must be a valid interface name, followed by .conf")]
-    FileName,
+    #[error(
+        "`{}': a tunnel is called as its file, NAME.conf, by at most 15 letters, digits and _=+.-; rename it",
+        .0.display()
+    )]
+    FileName(PathBuf),
     /// The file has errors: a line for each.
     #[error("{0}")]
     File(String),

@@ -37,11 +37,15 @@ use crate::snapshot;
 /// How long names of endpoints are looked up: without an answer there is no tunnel.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads the file of `operand`: a path, or a name, for which the user's own folder comes before root's.
+/// Reads the file of `operand`: a path, or a name, for which the user's own folder comes before root's. `NAME.conf` is a file
+/// in this folder.
 ///
 /// # Errors
 /// As [`ConfigFile::open`].
 pub fn find(operand: &str) -> Result<ConfigFile, Error> {
+    if operand.ends_with(".conf") && !operand.contains('/') {
+        return ConfigFile::open(&format!("./{operand}"));
+    }
     let own = operand.parse::<InterfaceName>().ok().and_then(|name| own_file(&name));
     match &own {
         Some(path) if path.exists() => ConfigFile::open(&path.to_string_lossy()),
@@ -54,11 +58,9 @@ fn with_own(error: Error, own: Option<&Path>) -> Error {
     let Some(own) = own.map(Path::display) else { return error };
     match error {
         Error::Inaccessible { path, error } => {
-            Error::State(format!("`{}': {error}; a file of your own would be {own}", path.display()))
+            Error::State(format!("`{own}' does not exist, and `{}' cannot be read: {error}", path.display()))
         }
-        Error::NoFile { path, hint } => {
-            Error::NoFile { path, hint: format!("{hint}; a file of your own would be {own}") }
-        }
+        Error::NoFile { path, hint } => Error::NoFile { path, hint: format!("{hint}; `{own}' does not, either") },
         error => error,
     }
 }
@@ -89,6 +91,10 @@ pub fn up(file: &ConfigFile, user: &UserNamespace, reporter: &dyn Reporter) -> R
         warn(&format!("without meaning in a network of its own, and ignored: {}", ignored.join(", ")));
     }
     let resolved = Resolved::within(TIMEOUT, file)?;
+    if !file.contents.has_private_key() {
+        return Err(Error::State(format!("{}: there is no PrivateKey in [Interface]", file.called.display())));
+    }
+    lacking(&file.contents).for_each(warn);
     if let Some(named) = resolved.names.unanswered().next() {
         return Err(Error::State(format!("{named}: no address; is this host connected, and the name right?")));
     }
@@ -187,6 +193,20 @@ fn state() -> Result<HostState, Error> {
     snapshot::open()?.state().map_err(Error::Snapshot)
 }
 
+/// What a file does not say, without which nothing gets through.
+fn lacking(file: &TunnelFile) -> impl Iterator<Item = &'static str> {
+    let none = |lacks: fn(&Peer) -> bool| file.peers.iter().all(|peer| lacks(peer));
+    let warnings = [
+        ("the file has no Address: the command has none in the tunnel", file.addresses.is_empty()),
+        ("the file has no AllowedIPs: nothing goes into the tunnel", none(|peer| peer.allowed_ips.is_empty())),
+        (
+            "the file has no Endpoint and no ListenPort: no peer is found, and none finds this one",
+            file.listen_port.is_none() && none(|peer| peer.endpoint.is_none()),
+        ),
+    ];
+    warnings.into_iter().filter(|(_, lacks)| *lacks).map(|(warning, _)| warning)
+}
+
 /// The settings of a file that mean nothing here: they are about the host's routes and firewall, need root, or are a server's.
 fn ignored(file: &TunnelFile) -> Vec<&'static str> {
     let is_limited = |peer: &Arc<Peer>| peer.client.has_end() || !peer.destinations.is_empty();
@@ -205,6 +225,9 @@ fn ignored(file: &TunnelFile) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use linerate_control::document::Document;
+    use linerate_control::tunnel_file::NoNames;
+
     use super::*;
 
     #[test]
@@ -215,8 +238,24 @@ mod tests {
         let denied = || Error::Inaccessible { path: path.clone(), error: io::ErrorKind::PermissionDenied.into() };
         for error in [missing(), denied()] {
             let said = with_own(error, Some(own)).to_string();
-            assert!(said.ends_with("; a file of your own would be /home/a/.config/linerate/work.conf"), "{said}");
+            assert!(said.contains("`/home/a/.config/linerate/work.conf' does not"), "{said}");
+            assert!(said.contains("`/etc/wireguard/work.conf'"), "{said}");
         }
         assert_eq!(with_own(missing(), None).to_string(), missing().to_string());
+        assert_eq!(find("no-such-file.conf").err().unwrap().to_string(), "`./no-such-file.conf' does not exist");
+    }
+
+    #[test]
+    fn a_file_by_which_nothing_gets_through_is_warned_of() {
+        let warned = |text: &str| {
+            let (file, _) = TunnelFile::read(&Document::parse(text.as_bytes()), &"wg0".parse().unwrap(), &NoNames);
+            lacking(&file).collect::<Vec<_>>().join("; ")
+        };
+        let peer = "[Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\n";
+        let all = warned(&format!("[Interface]\n{peer}"));
+        assert!(["Address", "AllowedIPs", "Endpoint"].iter().all(|word| all.contains(word)), "{all}");
+        let whole = format!("[Interface]\nAddress = 10.0.0.2\n{peer}AllowedIPs = ::/0\n");
+        assert_eq!(warned(&format!("{whole}Endpoint = 192.0.2.1:51820\n")), "");
+        assert_eq!(warned(&whole.replace("\n[Peer]", "\nListenPort = 51820\n[Peer]")), "");
     }
 }

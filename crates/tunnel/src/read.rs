@@ -156,7 +156,7 @@ impl ConfigFile {
             return Err(Error::NoFile { path: path.to_owned(), hint: meant(operand) });
         }
         let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".conf")?.parse().ok());
-        let name = name.ok_or(Error::FileName)?;
+        let name = name.ok_or_else(|| Error::FileName(path.to_owned()))?;
         let path = fs::canonicalize(path).map_err(Error::inaccessible(path))?;
         let text = Arc::new(read_text(&path)?);
         let document = Document::of(Arc::clone(&text));

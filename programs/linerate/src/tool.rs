@@ -238,7 +238,8 @@ enum Command {
         ENVIRONMENT\n\
         \x20 XDG_CONFIG_HOME   where linerate/NAME.conf is looked for (default: ~/.config)\n\
         \x20 LINERATE_LOG_LEVEL\n\
-        \x20                   error, info or debug: the daemon logs to standard error, beside the command\n\
+        \x20                   error, info or debug: the daemon logs to standard error, beside the command;\n\
+        \x20                   debug says whether the peer answers, where nothing gets through\n\
         \x20 WG_QUICK_USERSPACE_IMPLEMENTATION\n\
         \x20                   the linerated to start (default: the one beside this program)\n\n\
         SEE ALSO\n\

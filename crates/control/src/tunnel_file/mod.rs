@@ -252,6 +252,11 @@ impl Names for NoNames {
 }
 
 impl TunnelFile {
+    /// Whether it has a private key, or says which file does.
+    pub fn has_private_key(&self) -> bool {
+        self.private_key.is_some() || self.private_key_file.is_some()
+    }
+
     /// The content of an empty file.
     pub fn empty(interface: &InterfaceName) -> Self {
         Self {

@@ -146,6 +146,7 @@ impl<B: Backend> Effects for EffectHandler<B> {
             && let Some(endpoint) = peer.endpoint().as_ref()
         {
             endpoint.forget_source_addr();
+            tracing::debug!("no answer of peer {:?}", peer.key);
             self.shared.backend.notify(Event::Unanswered(peer.key));
         }
     }

@@ -93,9 +93,29 @@ refused '127.0.0.1:1080.*in use'
 proxy_file auto "${socks[@]}"
 sed -i 's/^PrivateKey.*/PrivateKey = $LINERATE_NOT_SET/' "$config"
 refused 'environment variable that is not set'
+proxy_file auto "${socks[@]}" '[Sock5]'
+refused 'did you mean \[Socks5\]'
 proxy_file auto '[Socks5]' 'BindAddress = 127.0.0.1:1080' 'Username = peter' 'Password = $LINERATE_PASSWORD'
 status "${as_user[@]}" LINERATE_PASSWORD=secret "${program[@]}" -n "$config"
 expect "the check of a file whose password is the environment's" 0 "$STATUS"
+
+say "no DNS"
+mark
+DNS='' start auto "${socks[@]}"
+said_since | grep -q "the file has no DNS" || fail "it does not say that it has no name server: $(said_since)"
+expect "what SOCKS5 says of a name" 4 "$(client reply :1080 host.example 80)"
+stop
+
+say "a key that the other end does not know"
+mark
+proxy_file auto "${socks[@]}"
+sed -i "s,^PrivateKey.*,PrivateKey = $(wg genkey)," "$config"
+"${as_user[@]}" "${program[@]}" "$config" >>"$SCENARIO_LOGS/proxy.log" 2>&1 &
+PID[proxy]=$!
+wait_for 20 "port 1080" open_or_over 1080
+expect "what SOCKS5 says of a name" 4 "$(client reply :1080 host.example 80)"
+said_since | grep -q "no peer of the tunnel has answered" || fail "it does not say that no peer answers: $(said_since)"
+stop
 
 say "targets that refuse, reset and stall do not disturb others"
 block h2 in tcp dport 82

@@ -1,6 +1,7 @@
 //! The files of a proxy, from their paths to what they say.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,11 +56,14 @@ pub fn load(path: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result
     let interface: InterfaceName = INTERFACE.parse().map_err(|_| format!("{INTERFACE} is not a name"))?;
     let (mut tunnel, diagnostics) = TunnelFile::read(&document, &interface, &NoNames);
     mistakes.extend(told(&tunnel_path, &diagnostics));
-    if tunnel.private_key.is_none() && tunnel.private_key_file.is_none() {
-        mistakes.push(format!("{}: there is no PrivateKey", tunnel_path.display()));
-    }
-    if tunnel.peers.is_empty() {
-        mistakes.push(format!("{}: there is no [Peer]", tunnel_path.display()));
+    let missing = match (tunnel.has_private_key(), tunnel.peers.is_empty()) {
+        (false, true) => "there is no tunnel: add [Interface] and [Peer], or WGConfig = FILE before the first section",
+        (false, false) => "there is no PrivateKey in [Interface]",
+        (true, true) => "there is no [Peer]",
+        (true, false) => "",
+    };
+    if !missing.is_empty() {
+        mistakes.push(format!("{}: {missing}", tunnel_path.display()));
     }
     if mistakes.is_empty() {
         everywhere(&document, &mut tunnel);
@@ -97,11 +101,22 @@ fn beside(file: &Path, other: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> Result<Buffer, String> {
-    let text =
-        fs::read(path).map(Zeroizing::new).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let text = fs::read(path)
+        .map(Zeroizing::new)
+        .map_err(|error| format!("cannot read {}: {error}{}", path.display(), hint(path, &error)))?;
     let mut buffer = Buffer::with_capacity(text.len());
     buffer.extend(&text);
     Ok(buffer)
+}
+
+/// For who writes a tunnel's name, as for `linerate run`.
+fn hint(path: &Path, error: &io::Error) -> &'static str {
+    let is_name = path.to_str().is_some_and(|path| path.parse::<InterfaceName>().is_ok() && !path.contains('.'));
+    if is_name && error.kind() == io::ErrorKind::NotFound {
+        "; give the path of the file, as in ./NAME.conf"
+    } else {
+        ""
+    }
 }
 
 /// The mistakes; warnings are printed.
@@ -207,9 +222,15 @@ mod tests {
         let lines: Vec<_> = said.lines().collect();
         assert!(lines[0].starts_with("/proxy.conf:3:1: unknown section"), "{said}");
         assert!(lines[1].starts_with("/proxy.conf:2:7: "), "{said}");
-        assert_eq!(lines[2..], ["/proxy.conf: there is no PrivateKey", "/proxy.conf: there is no [Peer]"]);
+        assert!(lines.len() == 3 && lines[2].starts_with("/proxy.conf: there is no tunnel: add "), "{said}");
+        let keyless = load_text(&format!("[Peer]\nPublicKey = {KEY}\n")).err().unwrap();
+        assert_eq!(keyless, "/proxy.conf: there is no PrivateKey in [Interface]");
+        let alone = load_text(&format!("[Interface]\nPrivateKey = {KEY}\n")).err().unwrap();
+        assert_eq!(alone, "/proxy.conf: there is no [Peer]");
         assert!(
             load(Path::new("/nowhere/a"), &|_| None).is_err_and(|said| said.starts_with("cannot read /nowhere/a: "))
         );
+        let named = load(Path::new("no-such-tunnel"), &|_| None).err().unwrap();
+        assert!(named.ends_with("; give the path of the file, as in ./NAME.conf"), "{named}");
     }
 }

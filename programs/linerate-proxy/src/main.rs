@@ -74,6 +74,22 @@ fn start_log() -> Result<(), String> {
     Ok(())
 }
 
+/// The ports of the tunnel's addresses that lead to this host.
+fn ports_inside(settings: &Settings) -> Vec<u16> {
+    let port = |service: &Service| match service {
+        Service::TcpIn { port, .. } | Service::UdpIn { port, .. } => Some(*port),
+        _ => None,
+    };
+    settings.services.iter().filter_map(port).collect()
+}
+
+/// Whether clients may name targets, which the tunnel's servers are asked for.
+fn is_asked_for_names(settings: &Settings) -> bool {
+    let takes_names =
+        |service: &Service| matches!(service, Service::Socks { .. } | Service::Http { .. } | Service::Sni { .. });
+    settings.names == Names::Tunnel && settings.services.iter().any(takes_names)
+}
+
 fn serve(settings: Settings, file: &TunnelFile) -> Result<ExitCode, String> {
     // Who runs it as ssh's ProxyCommand expects no words but those of errors.
     let is_quiet = settings.services.iter().all(|service| matches!(service, Service::Stdio { .. }));
@@ -88,6 +104,13 @@ fn serve(settings: Settings, file: &TunnelFile) -> Result<ExitCode, String> {
         let catch = |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));
         let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
         let (sandbox, stack) = (Sandbox::new(&settings)?, settings.stack);
+        let ports = ports_inside(&settings);
+        if file.dns_servers.is_empty() && is_asked_for_names(&settings) {
+            say(
+                "the file has no DNS, so names are refused; add DNS = ADDRESS of a server in the tunnel to [Interface], or \
+                 Names = system to [Proxy] to ask this host's resolver outside of the tunnel",
+            );
+        }
         let asks = settings.names == Names::System || Endpoints::are_in(file);
         let resolver = asks.then(Resolver::start).transpose()?;
         let doors = Doors::open(settings)?;
@@ -109,6 +132,7 @@ fn serve(settings: Settings, file: &TunnelFile) -> Result<ExitCode, String> {
         let engine = engine.start().map_err(|error| error.to_string())?;
         tokio::spawn(endpoints.keep(engine.handle()));
         services.listening().iter().for_each(|address| say(&format!("listening on {address}")));
+        ports.iter().for_each(|port| say(&format!("listening on port {port} in the tunnel")));
         let outcome = tokio::select! {
             outcome = services.serve() => outcome,
             _ = interrupt.recv() => Ok(()),

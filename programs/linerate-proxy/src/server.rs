@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use linerate_cli::eprint_line;
 use linerate_sockets::{Listener, Stream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use crate::config::Local;
@@ -59,6 +59,8 @@ pub struct Counters {
     pub accepted: AtomicU64,
     /// Datagrams that were dropped because nobody took them in time.
     pub datagrams_dropped: AtomicU64,
+    /// Somebody did not answer in time.
+    pub(crate) unanswered: Notify,
     failures: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -116,6 +118,9 @@ impl Server {
     pub fn counted<T>(&self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         if let Err(failure) = &outcome {
             *locked(&self.counters.failures).entry(failure.label()).or_default() += 1;
+            if matches!(failure, Failure::TimedOut | Failure::NoAnswer(_)) {
+                self.counters.unanswered.notify_one();
+            }
         }
         outcome
     }
@@ -182,12 +187,21 @@ pub fn each_address<T>(local: &Local, open: impl Fn(SocketAddr) -> io::Result<T>
         match open(address) {
             Ok(listening) => opened.push(listening),
             Err(error) if local.may_lack_a_family() && is_no_family(&error) => lacking = Some(error),
-            Err(error) => return Err(format!("cannot listen on {address}: {error}")),
+            Err(error) => return Err(format!("cannot listen on {address}: {error}{}", advice(address, &error))),
         }
     }
     match lacking {
         Some(error) if opened.is_empty() => Err(format!("cannot listen on {local}: {error}")),
         _ => Ok(opened),
+    }
+}
+
+fn advice(address: SocketAddr, error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; choose another port, or end the program that has it",
+        io::ErrorKind::AddrNotAvailable => "; this host has no such address",
+        io::ErrorKind::PermissionDenied if address.port() < 1024 => "; ports below 1024 are root's: choose another",
+        _ => "",
     }
 }
 

@@ -114,6 +114,7 @@ impl Doors {
             tasks.extend(later(&inside)?);
         }
         let interval = settings.check_alive_interval.unwrap_or(CHECK_ALIVE_INTERVAL);
+        let report = tunnel.report.clone();
         let health = Arc::new(Health::new(server.clone(), tunnel.report, &settings.check_alive, interval));
         for address in settings.check_alive {
             tasks.push(Box::pin(health.clone().check(inside.sockets.clone(), address)));
@@ -122,6 +123,9 @@ impl Doors {
         let watch = move |_, client| health.clone().serve(client);
         for listening in self.info {
             tasks.push(Box::pin(server.clone().accept(Box::new(listening), places.clone(), watch.clone())));
+        }
+        if !tasks.is_empty() {
+            tasks.push(Box::pin(tell_of_silence(server.clone(), report)));
         }
         Ok(Services { server, tasks, standard_streams: self.standard_streams, listening: self.listening })
     }
@@ -244,6 +248,18 @@ impl Services {
         // Those of health never end either.
         while tasks.join_next().await.is_some() {}
         Ok(())
+    }
+}
+
+/// Says, when the first target was not reached, that no peer has answered so far: then it is the tunnel's fault.
+async fn tell_of_silence(server: Arc<Server>, report: Report) {
+    server.counters.unanswered.notified().await;
+    let is_answer = |line: &str| line.strip_prefix("last_handshake_time_sec=").is_some_and(|time| time != "0");
+    if !report().lines().any(is_answer) {
+        eprint_line(
+            "linerate-proxy: no peer of the tunnel has answered so far: are its Endpoint and the keys right, and does it know \
+             the public key of this end?",
+        );
     }
 }
 

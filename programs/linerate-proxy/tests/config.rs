@@ -122,9 +122,11 @@ fn no_value_of_the_environment_adds_a_line() {
 #[test]
 fn what_is_wrong_is_said_with_its_line_and_what_to_do() {
     for (text, said) in [
-        ("[Sock5]\nBindAddress = :1\n", "1:1: unknown section (there are [Interface]"),
+        ("[Sock5]\nBindAddress = :1\n", "1:1: unknown section (did you mean [Socks5]?)"),
+        ("[Sock]\nBindAddress = :1\n", "1:1: unknown section (there are [Interface]"),
         ("[Socks5]\n", "1:1: [Socks5] has no BindAddress (add BindAddress = …)"),
-        ("[Socks5]\nBindAdress = :1\n", "2:1: unknown setting in [Socks5] (there are BindAddress, Username, Password)"),
+        ("[Socks5]\nBindAdress = :1\n", "2:1: unknown setting in [Socks5] (did you mean BindAddress?)"),
+        ("[SNI]\nBindAddress = :1\nHost = a\n", "3:1: unknown setting in [SNI] (there are BindAddress)"),
         ("[Socks5]\nBindAddress = proxy.lan:1\n", "2:15: BindAddress is not a local address with a port"),
         ("[Socks5]\nBindAddress = :1\nBindAddress = :2\n", "3:1: BindAddress is set twice"),
         ("[Socks5]\nBindAddress = :1\nUsername = a\n", "3:12: Username is set without Password"),

@@ -262,14 +262,15 @@ const SETTINGS: [&str; 8] = [
 const WG_QUICK_SETTINGS: [&str; 9] =
     ["Address", "DNS", "MTU", "Table", "PreUp", "PostUp", "PreDown", "PostDown", "SaveConfig"];
 
-/// Whether `written` differs from `meant` by one added, missing or wrong character.
-pub(crate) fn is_typo_of(written: &str, meant: &str) -> bool {
+/// Whether `written` differs from `meant` by one added, missing or wrong character, or by two neighbours that changed places.
+pub fn is_typo_of(written: &str, meant: &str) -> bool {
     let (written, meant) = (written.to_ascii_lowercase(), meant.to_ascii_lowercase());
     let (written, meant) = (written.as_bytes(), meant.as_bytes());
     let before = written.iter().zip(meant).take_while(|(a, b)| a == b).count();
     let room = written.len().min(meant.len()) - before;
     let after = written.iter().rev().zip(meant.iter().rev()).take(room).take_while(|(a, b)| a == b).count();
-    written.len().max(meant.len()) - before - after == 1
+    let [these, those] = [written, meant].map(|all| &all[before..all.len() - after]);
+    these.len().max(those.len()) == 1 || matches!((these, those), ([a, b], [c, d]) if a == d && b == c)
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ fn an_invalid_line_is_reported_with_its_number_and_a_hint() {
         ),
         ("[Peer]\n\nAllowedIp=10.0.0.0/8\n", 3, Some("did you mean AllowedIPs?")),
         ("[Peer]\nEndpoimt=x:1\n", 2, Some("did you mean Endpoint?")),
+        ("[Peer]\nEnpdoint=x:1\n", 2, Some("did you mean Endpoint?")),
+        ("[Peer]\nEnpoimt=x:1\n", 2, None),
         ("[Peer]\nListenPort=1\n", 2, Some("ListenPort does not belong in this section")),
         ("[Peer]\nEndpoint=\n", 2, Some("Endpoint needs a value")),
         ("hello\n", 1, None),

@@ -15,7 +15,7 @@ const UDP_TIMEOUT: Duration = Duration::from_secs(180);
 pub fn forward_out(text: &str) -> Result<Service, String> {
     let (body, is_udp) = protocol(text);
     let forward = parse(body).ok_or_else(|| {
-        format!("`{text}' is not [BIND_ADDRESS:]PORT:HOST:HOSTPORT[/udp]; an IPv6 address needs brackets")
+        format!("`{text}' is not [BIND_ADDRESS:]PORT:HOST:HOSTPORT[/udp], such as 5432:db.example:5432 or 53:[fd00::1]:53/udp")
     })?;
     let local = local(forward.bind, forward.port).ok_or_else(|| {
         format!(
@@ -35,8 +35,9 @@ pub fn forward_out(text: &str) -> Result<Service, String> {
 /// A sentence about what was meant.
 pub fn forward_in(text: &str) -> Result<Service, String> {
     let (body, is_udp) = protocol(text);
-    let forward = parse(body)
-        .ok_or_else(|| format!("`{text}' is not PORT:HOST:HOSTPORT[/udp]; an IPv6 address needs brackets"))?;
+    let forward = parse(body).ok_or_else(|| {
+        format!("`{text}' is not PORT:HOST:HOSTPORT[/udp], such as 80:localhost:8080 or 80:[::1]:8080")
+    })?;
     if forward.bind.is_some_and(|bind| !bind.is_empty() && bind != "*") {
         return Err(format!("`{text}' has an address before the port: the port is that of all the tunnel's addresses"));
     }
@@ -58,7 +59,7 @@ pub fn listener(text: &str) -> Result<Local, String> {
         [bind, port] => target::port(port).and_then(|port| local(Some(bind), port)),
         _ => None,
     };
-    found.ok_or_else(|| format!("`{text}' is not [BIND_ADDRESS:]PORT; an IPv6 address needs brackets"))
+    found.ok_or_else(|| format!("`{text}' is not [BIND_ADDRESS:]PORT, such as 1080, 192.0.2.1:1080 or [::1]:1080"))
 }
 
 struct Forward<'a> {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use linerate_control::tunnel_file::{Diagnostic, Severity};
+use linerate_control::wg_config::is_typo_of;
 use linerate_control::zeroizing::Buffer;
 use zeroize::Zeroizing;
 
@@ -69,7 +70,7 @@ struct Section {
     kind: Kind,
     line: usize,
     fields: Vec<Field>,
-    /// A setting is there whose value cannot be used, which has been said.
+    /// A setting is there that cannot be used, which has been said.
     has_wrong: bool,
 }
 
@@ -206,8 +207,13 @@ impl Reader<'_> {
                 SECTIONS[known].1
             }
             None => {
-                let names = SECTIONS[2..13].iter().map(|(name, ..)| format!("[{name}]")).collect::<Vec<_>>().join(", ");
-                let hint = format!("there are [Interface], [Peer], {names}");
+                let names = SECTIONS[..13].iter().map(|(name, ..)| name);
+                let hint = match names.clone().find(|name| is_typo_of(inner, name)) {
+                    Some(name) => format!("did you mean [{name}]?"),
+                    None => {
+                        format!("there are {}", names.map(|name| format!("[{name}]")).collect::<Vec<_>>().join(", "))
+                    }
+                };
                 self.error(line, indent + 1, "unknown section", hint);
                 Kind::Unknown
             }
@@ -220,9 +226,13 @@ impl Reader<'_> {
         let Some(section) = self.sections.iter().rposition(|section| section.kind == kind) else { return };
         let keys = SECTIONS.iter().find(|(_, of, _)| *of == kind).map_or(&[][..], |(_, _, keys)| *keys);
         let Some(key) = keys.iter().copied().find(|key| key.eq_ignore_ascii_case(entry.key)) else {
-            let (name, keys) = (self.sections[section].name, keys.join(", "));
+            let name = self.sections[section].name;
             let place = if name.is_empty() { "before the first section".to_owned() } else { format!("in [{name}]") };
-            return self.error(line, column, format!("unknown setting {place}"), format!("there are {keys}"));
+            let meant = keys.iter().find(|key| is_typo_of(entry.key, key));
+            // Then it is not missed as well.
+            self.sections[section].has_wrong |= meant.is_some();
+            let hint = meant.map_or(format!("there are {}", keys.join(", ")), |key| format!("did you mean {key}?"));
+            return self.error(line, column, format!("unknown setting {place}"), hint);
         };
         if self.sections[section].fields.iter().any(|field| field.key == key) {
             return self.error(line, column, format!("{key} is set twice"), "remove one of them");

@@ -21,6 +21,8 @@ for stack in "${stacks[@]}"; do
   at_rest=$(memory)
 
   say "$stack: $connections connections"
+  # Of the stack before they say that all is open.
+  rm -f "$WORK"/{many,unread,stuck} && touch "$WORK"/{many,unread,stuck}
   mkfifo "$WORK/go-$stack"
   exec 3<>"$WORK/go-$stack"
   nsenter --net=/run/netns/h1 "${client[@]}" many :1080 10.9.0.2 "$connections" <"$WORK/go-$stack" >"$WORK/many" 2>&1 &

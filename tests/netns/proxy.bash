@@ -24,11 +24,13 @@ ended_are() { (($(ended "$1" "$2") == $3)); }
 
 DNS=10.9.0.2 # what the file says
 MORE=()      # further lines of [Interface]
+with=true    # what changes the tunnel's part of the file
 # The file of the proxy: the tunnel, the stack, and these lines. The stack `theirs' is that of another program.
 proxy_file() { # STACK LINE...
   local stack=$1
   shift
   tunnel_file ${DNS:+"DNS = $DNS"} ${MORE[@]+"${MORE[@]}"}
+  $with
   [[ $stack == theirs ]] || printf '%s\n' '[Proxy]' "Stack = $stack" >>"$config"
   printf '%s\n' "$@" >>"$config"
 }

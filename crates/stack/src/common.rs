@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
+use ipnet::IpNet;
 use smoltcp::time::Instant;
 
 use crate::counters::Counters;
@@ -18,7 +19,7 @@ use crate::{Environment, Settings};
 
 /// What all shards share.
 pub(crate) struct Common {
-    addresses: Vec<IpAddr>,
+    addresses: Vec<IpNet>,
     pub(crate) mtu: usize,
     pub(crate) shards: usize,
     pub(crate) memory: Memory,
@@ -67,12 +68,15 @@ impl Common {
 
     /// Whether the address is the tunnel's.
     pub(crate) fn is_ours(&self, address: IpAddr) -> bool {
-        self.addresses.contains(&address)
+        self.addresses.iter().any(|own| own.addr() == address)
     }
 
-    /// The address to send from to `to`: the first one of its family.
+    /// The address to send from to `to`: the one beside it, as a kernel has it, or the first of its family. Peers drop what
+    /// comes from an address that is another peer's business.
     pub(crate) fn source(&self, to: IpAddr) -> Option<IpAddr> {
-        self.addresses.iter().copied().find(|address| address.is_ipv4() == to.is_ipv4())
+        let beside = self.addresses.iter().filter(|own| own.contains(&to)).max_by_key(|own| own.prefix_len());
+        let first = || self.addresses.iter().find(|own| own.addr().is_ipv4() == to.is_ipv4());
+        beside.or_else(first).map(IpNet::addr)
     }
 
     /// Whether something can be at this local address: it is ours, or is all of ours of a family that we have.

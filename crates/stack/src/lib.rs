@@ -63,6 +63,7 @@ mod wire;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use linerate_netio::tun::QUEUES_MAX;
 use linerate_netio::{clock, random};
 
@@ -73,8 +74,9 @@ pub use tun::StackTun;
 /// What a stack is to be.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The tunnel's addresses. The first of a family is what is sent from.
-    pub addresses: Vec<IpAddr>,
+    /// The tunnel's addresses, with the lengths of their prefixes. What is sent from is that in whose prefix the target is,
+    /// else the first of the family.
+    pub addresses: Vec<IpNet>,
     /// The longest packet, from 1,280 to 65,535 bytes.
     pub mtu: usize,
     /// Into how many parts the connections are divided, each with a lock of its own; at most as many as a TUN device
@@ -90,6 +92,7 @@ pub struct Settings {
 impl Settings {
     /// The bounds that a proxy has: 10,000 connections in 512 MiB.
     pub fn new(addresses: Vec<IpAddr>, mtu: usize) -> Self {
+        let addresses = addresses.into_iter().map(IpNet::from).collect();
         Self { addresses, mtu, shards: 1, connections: 10_000, memory: 512 << 20 }
     }
 

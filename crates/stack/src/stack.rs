@@ -226,6 +226,19 @@ mod tests {
         Stack::new(&Settings::new(vec!["10.0.0.1".parse().unwrap()], 1420), Box::new(Unmoved)).unwrap()
     }
 
+    #[test]
+    fn what_is_sent_comes_from_the_address_beside_its_target() {
+        let addresses = ["10.9.0.1/24", "10.8.0.1/16", "10.8.0.2/24", "fd00::1/64"].map(|own| own.parse().unwrap());
+        let settings = Settings { addresses: addresses.into(), ..Settings::new(Vec::new(), 1420) };
+        let stack = Stack::new(&settings, Box::new(Unmoved)).unwrap();
+        let source = |to: &str| stack.0.common.source(to.parse().unwrap()).unwrap().to_string();
+        assert_eq!(source("10.9.0.2"), "10.9.0.1");
+        assert_eq!(source("10.8.1.9"), "10.8.0.1");
+        assert_eq!(source("10.8.0.9"), "10.8.0.2");
+        assert_eq!(source("192.0.2.1"), "10.9.0.1");
+        assert_eq!(source("2001:db8::1"), "fd00::1");
+    }
+
     fn is_raised(stack: &Stack) -> bool {
         wait::ready(&[stack.0.readable(0)]).unwrap() != 0
     }

@@ -30,8 +30,8 @@ pub(super) fn open(spec: &HostSpec) -> Result<(Stack, u32), String> {
     // Its buffers are large and touched in part: with huge pages each would be resident as a whole.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     linerate_netio::process::map_allocations_from(LEAST_BUFFER);
-    let addresses = spec.addresses.iter().map(ipnet::IpNet::addr).collect();
-    let stack = Stack::new(&Settings::new(addresses, fits), Box::new(System));
+    let settings = Settings { addresses: spec.addresses.clone(), ..Settings::new(Vec::new(), fits) };
+    let stack = Stack::new(&settings, Box::new(System));
     Ok((stack.map_err(|error| format!("cannot make the stack: {error}"))?, mtu))
 }
 

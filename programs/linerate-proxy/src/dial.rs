@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use linerate_sockets::{Datagrams, Pending, Sockets, Stream};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -33,6 +34,8 @@ pub struct Dialer {
     sockets: Arc<dyn Sockets>,
     names: Names,
     own: Vec<IpAddr>,
+    /// What peers have in `AllowedIPs`.
+    routes: Vec<IpNet>,
     ports: Arc<Semaphore>,
 }
 
@@ -57,9 +60,9 @@ impl Datagrams for Port {
 }
 
 impl Dialer {
-    /// Connects by the tunnel's stack, to what `names` say; `own` are the tunnel's addresses.
-    pub fn new(sockets: Arc<dyn Sockets>, names: Names, own: Vec<IpAddr>) -> Self {
-        Self { sockets, names, own, ports: Arc::new(Semaphore::new(MOST_PORTS)) }
+    /// Connects by the tunnel's stack, to what `names` say; `own` are the tunnel's addresses, `routes` what it leads to.
+    pub fn new(sockets: Arc<dyn Sockets>, names: Names, own: Vec<IpAddr>, routes: Vec<IpNet>) -> Self {
+        Self { sockets, names, own, routes, ports: Arc::new(Semaphore::new(MOST_PORTS)) }
     }
 
     /// A UDP socket in the tunnel for a client.
@@ -90,7 +93,8 @@ impl Dialer {
         timeout(PATIENCE, attempt).await.unwrap_or(Err(Failure::TimedOut))
     }
 
-    /// The addresses of a host that a tunnel may lead to, best first.
+    /// The addresses of a host that a tunnel may lead to, best first: datagrams go to the first one. Those that no peer has
+    /// among its `AllowedIPs` come last.
     ///
     /// # Errors
     /// Why there are none.
@@ -106,7 +110,8 @@ impl Dialer {
         };
         let is_allowed =
             |address: &IpAddr| leads_into_a_tunnel(*address) && !self.own.contains(&address.to_canonical());
-        let allowed: Vec<_> = found.into_iter().filter(is_allowed).collect();
+        let mut allowed: Vec<_> = found.into_iter().filter(is_allowed).collect();
+        allowed.sort_by_key(|address| !self.routes.iter().any(|route| route.contains(address)));
         if allowed.is_empty() { Err(Failure::Forbidden(host.clone())) } else { Ok(allowed) }
     }
 
@@ -255,7 +260,7 @@ mod tests {
         let own = vec!["10.0.0.2".parse().unwrap()];
         let names =
             Names::new(Source::Tunnel(Vec::new(), Vec::new()), Arc::new(Idle), Families::of(&own, Resolve::Auto));
-        let dialer = Dialer::new(Arc::new(Idle), names, own);
+        let dialer = Dialer::new(Arc::new(Idle), names, own, Vec::new());
         let mut all: Vec<_> = (0..MOST_PORTS).map(|_| dialer.bind(false).unwrap_or_else(|_| panic!())).collect();
         assert!(dialer.is_out_of_ports());
         assert!(matches!(dialer.bind(false).err(), Some(Failure::Busy)));

@@ -191,7 +191,7 @@ mod tests {
         let tunnel = Arc::new(Lossy::default());
         let names =
             Names::new(Source::Tunnel(Vec::new(), Vec::new()), tunnel.clone(), Families::of(&[], Resolve::Auto));
-        let server = Arc::new(Server::new(Dialer::new(tunnel.clone(), names, Vec::new())));
+        let server = Arc::new(Server::new(Dialer::new(tunnel.clone(), names, Vec::new(), Vec::new())));
         let address = IpAddr::from([10, 0, 0, 1]);
         let health = Health::new(server, Arc::new(String::new), &[address], Duration::from_secs(5));
         let health = Arc::new(health);

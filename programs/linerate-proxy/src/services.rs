@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use linerate_cli::eprint_line;
 use linerate_sockets::{Datagrams, Listener, Sockets};
 use tokio::sync::Semaphore;
@@ -34,6 +35,8 @@ pub struct Tunnel {
     pub sockets: Arc<dyn Sockets>,
     /// `Address`.
     pub addresses: Vec<IpAddr>,
+    /// `AllowedIPs` of all peers.
+    pub routes: Vec<IpNet>,
     /// The servers in `DNS`.
     pub name_servers: Vec<IpAddr>,
     /// The domains in `DNS`.
@@ -101,13 +104,19 @@ impl Doors {
         let settings = self.settings;
         let families = Families::of(&tunnel.addresses, settings.resolve);
         let source = match settings.names {
-            config::Names::Tunnel => Source::Tunnel(tunnel.name_servers, tunnel.search_domains),
+            config::Names::Tunnel => {
+                let mut domains = tunnel.search_domains;
+                // Those with ~ say which names to ask of these servers, which is all of them.
+                domains.retain(|domain| !domain.starts_with('~'));
+                Source::Tunnel(tunnel.name_servers, domains)
+            }
             config::Names::System => {
                 Source::System(tunnel.resolver.ok_or("Names = system: there is no resolver of this host")?)
             }
         };
         let names = Names::new(source, tunnel.sockets.clone(), families);
-        let server = Arc::new(Server::new(Dialer::new(tunnel.sockets.clone(), names, tunnel.addresses.clone())));
+        let dialer = Dialer::new(tunnel.sockets.clone(), names, tunnel.addresses.clone(), tunnel.routes);
+        let server = Arc::new(Server::new(dialer));
         let inside = Inside { server: server.clone(), sockets: tunnel.sockets, addresses: tunnel.addresses };
         let mut tasks = Vec::new();
         for later in self.later {

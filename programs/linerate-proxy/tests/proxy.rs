@@ -404,6 +404,26 @@ fn datagrams_of_an_association_go_and_come_back_with_their_heads() {
 }
 
 #[test]
+fn datagrams_to_a_name_go_where_the_tunnel_leads_to() {
+    run(async {
+        let (there, target) = udp().await;
+        let (names, server) = udp().await;
+        let double = Double::new(&[(inside(2, 53), target), (SocketAddr::new(NAME_SERVER, 53), server)]);
+        // It has addresses of both families, and a peer for one.
+        let (proxy, _) = double.serve_both_families(socks(None));
+        tokio::spawn(name_server_with(names, |_, is_ipv6| {
+            Ok(vec![if is_ipv6 { "fd99::2".parse().unwrap() } else { inside(2, 53).ip() }])
+        }));
+        let (_client, _, relay) = ask(proxy[0], &request(3, "0.0.0.0", 0)).await;
+        let (socket, _) = udp().await;
+        socket.send_to(b"\0\0\0\x03\x09a.example\0\x35question", relay).await.unwrap();
+        let mut buffer = [0; 100];
+        let (count, _) = there.recv_from(&mut buffer).await.unwrap();
+        assert_eq!(&buffer[..count], b"question");
+    });
+}
+
+#[test]
 fn an_association_is_its_clients_alone() {
     run(async {
         let (there, target) = udp().await;

@@ -33,6 +33,7 @@ pub struct Ready {
     engine: Prepared,
     inside: Inside,
     addresses: Vec<IpNet>,
+    routes: Vec<IpNet>,
     name_servers: Vec<NameServer>,
     search_domains: Vec<String>,
     /// Whose TCP/IP it has, and why: the end of a sentence.
@@ -54,11 +55,12 @@ pub fn prepare(file: &TunnelFile, endpoints: &Endpoints, wanted: Stack) -> Resul
     // A mark is for the host's routes, and takes privileges.
     device.fwmark = None;
     endpoints.fill_in(&mut device);
+    let routes: Vec<IpNet> = file.peers.iter().flat_map(|peer| peer.allowed_ips.clone()).collect();
     let spec = HostSpec {
         interface: file.interface.to_string(),
         addresses: file.addresses.clone(),
         mtu: file.mtu,
-        allowed_ips: file.peers.iter().flat_map(|peer| peer.allowed_ips.clone()).collect(),
+        allowed_ips: routes.clone(),
         endpoints: device.peers.iter().filter_map(|peer| peer.endpoint).collect(),
         ..HostSpec::default()
     };
@@ -76,7 +78,8 @@ pub fn prepare(file: &TunnelFile, endpoints: &Endpoints, wanted: Stack) -> Resul
     let mut engine = Engine::prepare(tun, &options).map_err(|error| error.to_string())?;
     engine.configure(to_device_change(&device)).map_err(|error| error.to_string())?;
     let (name_servers, search_domains) = (file.dns_servers.clone(), file.search_domains.clone());
-    Ok(Ready { engine, inside, addresses: file.addresses.clone(), name_servers, search_domains, said })
+    let addresses = file.addresses.clone();
+    Ok(Ready { engine, inside, addresses, routes, name_servers, search_domains, said })
 }
 
 /// The kernel's stack, or why there is another one.
@@ -122,6 +125,7 @@ impl Ready {
         let tunnel = Tunnel {
             sockets,
             addresses: self.addresses.iter().map(IpNet::addr).collect(),
+            routes: self.routes,
             name_servers: self.name_servers.iter().map(NameServer::address).collect(),
             search_domains: self.search_domains,
             resolver,

@@ -51,8 +51,9 @@ impl Double {
         Tunnel {
             sockets: self.clone(),
             addresses: vec![OWN],
+            routes: vec!["10.99.0.0/16".parse().unwrap()],
             name_servers: vec![NAME_SERVER],
-            search_domains: vec!["corp.example".to_owned()],
+            search_domains: vec!["~routed.example".to_owned(), "corp.example".to_owned()],
             resolver: None,
             report: Arc::new(|| "public_key=00\n".to_owned()),
         }

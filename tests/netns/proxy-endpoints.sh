@@ -67,6 +67,12 @@ status "${as_user[@]}" "${program[@]}" "$config" -W 10.9.0.2:80 </dev/null
 expect "exit code" 1 "$STATUS"
 grep -q 'vpn.example:50002 has no address' "$WORK/said" || fail "$(cat "$WORK/said")"
 
+say "one connection, which is reset"
+known "192.0.2.22 vpn.example"
+status "${as_user[@]}" "${program[@]}" "$config" -W '[10.9.0.2]:70' < <(echo && sleep 20)
+expect "exit code" 1 "$STATUS"
+grep -q 'the connection to 10.9.0.2:70 was reset' "$WORK/said" || fail "$(cat "$WORK/said")"
+
 say "names of this host's resolver, which is a process of its own"
 known "192.0.2.22 vpn.example" "10.9.0.2 known.example"
 DNS='' start "${stacks[0]}" '[Proxy]' 'Names = system' "${socks[@]}"

@@ -51,7 +51,7 @@ use crate::target::{self, Host, Target};
         \x20 LINERATE_SECCOMP   action for a system call that is not needed: refuse (the default), kill, log, off\n\n\
         EXIT STATUS\n\
         \x20 0 after SIGINT or SIGTERM, and when the connection of -W is through; 1 if there is no tunnel, no connection\n\
-        \x20 of -W, or something is wrong with the files; 2 for arguments that cannot be understood.\n\n\
+        \x20 of -W or it was reset, or something is wrong with the files; 2 for arguments that cannot be understood.\n\n\
         FILES\n\
         \x20 /etc/wireguard/NAME.conf                          the file of the service linerate-proxy@NAME\n\
         \x20 /usr/share/doc/linerate-proxy/proxy.md.gz         all of it: names, bounds, health, wireproxy's users\n\

@@ -248,7 +248,6 @@ impl Services {
         let mut tasks: JoinSet<()> = self.tasks.into_iter().collect();
         if let Some((streams, target)) = self.standard_streams {
             let outcome = stdio::serve(self.server, streams, &target).await;
-            let outcome = outcome.map_err(|failure| format!("cannot connect to {target}: {failure}"));
             if tasks.is_empty() {
                 return outcome;
             }

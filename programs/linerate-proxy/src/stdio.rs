@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 use linerate_sockets::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Stdin, Stdout, stdin, stdout};
 
-use crate::failure::Failure;
 use crate::relay::relay;
 use crate::server::Server;
 use crate::target::Target;
@@ -18,11 +17,16 @@ use crate::target::Target;
 /// Passes standard input and output on until both ends are through.
 ///
 /// # Errors
-/// Why there is no connection; what ended one is none.
-pub async fn serve(server: Arc<Server>, streams: StandardStreams, target: &Target) -> Result<(), Failure> {
-    let inside = server.connect(target).await?;
-    let _ = relay(Box::new(streams), Vec::new(), inside, &server.memory).await;
-    Ok(())
+/// A sentence about why there is no connection, or what ended it before it was through.
+pub async fn serve(server: Arc<Server>, streams: StandardStreams, target: &Target) -> Result<(), String> {
+    let inside = server.connect(target).await;
+    let inside = inside.map_err(|failure| format!("cannot connect to {target}: {failure}"))?;
+    relay(Box::new(streams), Vec::new(), inside, &server.memory).await.or_else(|error| match error.kind() {
+        // Whoever read our output has gone, which is no news to anybody.
+        io::ErrorKind::BrokenPipe => Ok(()),
+        io::ErrorKind::ConnectionReset => Err(format!("the connection to {target} was reset")),
+        _ => Err(format!("the connection to {target} has ended: {error}")),
+    })
 }
 
 /// Standard input and output.
@@ -69,7 +73,10 @@ impl Stream for StandardStreams {
         Poll::Ready(Ok(()))
     }
 
-    fn reset(&mut self) {}
+    /// There is none: whoever reads our output learns of its end.
+    fn reset(&mut self) {
+        let _ = rustix::stdio::dup2_stdout(&self.nowhere);
+    }
 
     /// What is read has no reset.
     fn has_failed(&mut self) -> bool {

@@ -95,6 +95,10 @@ sed -i 's/^PrivateKey.*/PrivateKey = $LINERATE_NOT_SET/' "$config"
 refused 'environment variable that is not set'
 proxy_file auto "${socks[@]}" '[Sock5]'
 refused 'did you mean \[Socks5\]'
+proxy_file auto "${socks[@]}"
+sed -i 's|^Address.*|&\n#! ExcludedIPs = 10.0.0.0/8\n#! Gateway = true|' "$config"
+status "${as_user[@]}" "${program[@]}" -n "$config"
+grep -q 'work.conf: the proxy ignores ExcludedIPs, Gateway' "$WORK/said" || fail "$(cat "$WORK/said")"
 proxy_file auto '[Socks5]' 'BindAddress = 127.0.0.1:1080' 'Username = peter' 'Password = $LINERATE_PASSWORD'
 status "${as_user[@]}" LINERATE_PASSWORD=secret "${program[@]}" -n "$config"
 expect "the check of a file whose password is the environment's" 0 "$STATUS"

@@ -37,6 +37,19 @@ for stack in "${stacks[@]}"; do
   expect "TLS in TLS" 200 \
     "$(code -x https://localhost:8082 --proxy-cacert "$WORK/home/proxy.crt" --cacert "$WORK/far.crt" https://host.example/)"
   [[ $stack != theirs ]] || { stop && continue; }
+  # Many clients end the connection and not TLS before it: what they have sent arrives.
+  before=$(ended 9 end)
+  on h1 python3 - "$WORK/home/proxy.crt" <<'END' || fail "a client that ends without a word of TLS"
+import socket, ssl, sys
+client = ssl.create_default_context(cafile=sys.argv[1]).wrap_socket(socket.create_connection(("127.0.0.1", 8082)),
+                                                                    server_hostname="localhost")
+client.sendall(b"CONNECT 10.9.0.2:9 HTTP/1.1\r\nHost: 10.9.0.2:9\r\n\r\n")
+assert b" 200 " in client.recv(1000)
+client.sendall(bytes(1000000))
+client.shutdown(socket.SHUT_WR)
+client.close()
+END
+  wait_for 10 "its end, which is no reset" ended_are 9 end $((before + 1))
 
   say "$stack: all methods, and headers for one hop"
   for method in POST PUT DELETE PATCH OPTIONS PROPFIND; do

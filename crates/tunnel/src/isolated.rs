@@ -207,8 +207,9 @@ fn lacking(file: &TunnelFile) -> impl Iterator<Item = &'static str> {
     warnings.into_iter().filter(|(_, lacks)| *lacks).map(|(warning, _)| warning)
 }
 
-/// The settings of a file that mean nothing here: they are about the host's routes and firewall, need root, or are a server's.
-fn ignored(file: &TunnelFile) -> Vec<&'static str> {
+/// The settings of a file that mean nothing to a tunnel without privileges: they are about the host's routes and firewall,
+/// need root, or are a server's.
+pub fn ignored(file: &TunnelFile) -> Vec<&'static str> {
     let is_limited = |peer: &Arc<Peer>| peer.client.has_end() || !peer.destinations.is_empty();
     let settings = [
         ("PreUp, PostUp, PreDown, PostDown", !file.hooks.is_empty()),

@@ -11,6 +11,7 @@ use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{Diagnostic, KeyDirectories, NoNames, Severity, TunnelFile, settings};
 use linerate_control::zeroizing::Buffer;
+use linerate_tunnel::isolated;
 use zeroize::Zeroizing;
 
 use crate::config::{self, ProxyFile, Service, Settings};
@@ -71,6 +72,13 @@ pub fn load(path: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result
         let configuration = tunnel_path.parent().unwrap_or(Path::new("/"));
         let folders = KeyDirectories { configuration, credentials: credentials.as_deref() };
         tunnel.load_keys(folders).unwrap_or_else(|sentences| mistakes.extend(sentences));
+    }
+    let ignored = isolated::ignored(&tunnel);
+    if !ignored.is_empty() {
+        let (file, ignored) = (tunnel_path.display(), ignored.join(", "));
+        eprint_line(&format!(
+            "linerate-proxy: {file}: the proxy ignores {ignored}: all that it is asked for uses the tunnel"
+        ));
     }
     match mistakes.is_empty() {
         true => Ok(Loaded { settings: file.settings, tunnel }),

@@ -18,6 +18,8 @@ use linerate_proxy::services::Doors;
 use linerate_proxy::tunnel::{self, endpoints::Endpoints};
 use linerate_tunnel::resolver;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
@@ -133,11 +135,15 @@ fn serve(settings: Settings, file: &TunnelFile) -> Result<ExitCode, String> {
         tokio::spawn(endpoints.keep(engine.handle()));
         services.listening().iter().for_each(|address| say(&format!("listening on {address}")));
         ports.iter().for_each(|port| say(&format!("listening on port {port} in the tunnel")));
+        let ended = AsyncFd::with_interest(engine.ended(), Interest::READABLE);
+        let ended = ended.map_err(|error| format!("cannot watch the tunnel's engine: {error}"))?;
         let outcome = tokio::select! {
             outcome = services.serve() => outcome,
             _ = interrupt.recv() => Ok(()),
             _ = terminate.recv() => Ok(()),
+            _ = ended.readable() => Err("the tunnel's engine has ended".to_owned()),
         };
+        drop(ended);
         engine.stop();
         outcome.map(|()| ExitCode::SUCCESS)
     });

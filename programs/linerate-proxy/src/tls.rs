@@ -63,8 +63,11 @@ struct Tls {
 impl Stream for Tls {
     fn poll_read(&mut self, context: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut buffer = ReadBuf::new(into);
-        ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
-        Poll::Ready(Ok(buffer.filled().len()))
+        match ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer)) {
+            // The client has ended the connection below TLS, as many do. What is inside knows whether all of it came.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(0)),
+            outcome => Poll::Ready(outcome.map(|()| buffer.filled().len())),
+        }
     }
 
     // What is written is told to be taken once it has left: nobody would come back to flush it. Until then the caller

@@ -176,11 +176,13 @@ async fn converse(
         Side::Inside => (&server.memory.sent, &server.memory.received),
         Side::Outside => (&server.memory.received, &server.memory.sent),
     };
+    let mut active = Instant::now();
     loop {
-        let end = forward.timeout.map(|timeout| Instant::now() + timeout);
+        let end = forward.timeout.map(|timeout| active + timeout);
         tokio::select! {
             next = queued.recv() => {
                 let Some(waiting) = next else { return };
+                active = Instant::now();
                 // A datagram that is too long, or an ICMP error for the one before, concerns this one alone.
                 if wait::send(&mut *socket, &waiting.bytes, to).await.is_ok() {
                     into_tunnel.fetch_add(waiting.bytes.len() as u64, Ordering::Relaxed);
@@ -191,9 +193,11 @@ async fn converse(
                     sleep(PAUSE).await;
                     continue;
                 };
+                // Strangers, and errors, are no reason to stay.
                 if sender != to {
                     continue;
                 }
+                active = Instant::now();
                 out_of_tunnel.fetch_add(datagram.len() as u64, Ordering::Relaxed);
                 match share(bytes, datagram) {
                     Some(waiting) => drop(news.send(News::Reply(from, waiting)).await),

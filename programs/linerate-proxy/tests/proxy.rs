@@ -775,6 +775,33 @@ fn each_client_of_a_udp_forward_gets_its_own_answers() {
 }
 
 #[test]
+fn strangers_do_not_keep_a_udp_forward_open() {
+    run(async {
+        let (there, target) = udp().await;
+        let double = Double::new(&[(inside(2, 53), target)]);
+        let timeout = Some(Duration::from_secs(10));
+        let (proxy, _) = double.serve(one(Service::UdpOut { local: local(), target: inside(2, 53).into(), timeout }));
+        let (client, _) = udp().await;
+        let (stranger, _) = udp().await;
+        let mut buffer = [0; 100];
+        client.send_to(b"one", proxy[0]).await.unwrap();
+        let (_, first) = there.recv_from(&mut buffer).await.unwrap();
+        tokio::time::pause();
+        for _ in 0..5 {
+            stranger.send_to(b"stranger", first).await.unwrap();
+            tokio::time::advance(Duration::from_secs(4)).await;
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        }
+        tokio::time::resume();
+        client.send_to(b"two", proxy[0]).await.unwrap();
+        let (_, second) = there.recv_from(&mut buffer).await.unwrap();
+        assert_ne!(first, second, "it has another port after ten seconds of silence");
+    });
+}
+
+#[test]
 fn health_tells_who_has_answered() {
     run(async {
         let double = Double::new(&[]);

@@ -135,6 +135,7 @@ fn serve(settings: Settings, file: &TunnelFile) -> Result<ExitCode, String> {
         tokio::spawn(endpoints.keep(engine.handle()));
         services.listening().iter().for_each(|address| say(&format!("listening on {address}")));
         ports.iter().for_each(|port| say(&format!("listening on port {port} in the tunnel")));
+        #[expect(deprecated, reason = "what is handed over could lie about its descriptor; a borrowed one cannot")]
         let ended = AsyncFd::with_interest(engine.ended(), Interest::READABLE);
         let ended = ended.map_err(|error| format!("cannot watch the tunnel's engine: {error}"))?;
         let outcome = tokio::select! {

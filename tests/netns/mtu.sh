@@ -2,7 +2,7 @@
 # timeout: 60
 # Jumbo packets up to the largest tunnel MTU, a small one, and a change of the MTU under traffic.
 source "$(dirname "$0")/lib.sh"
-need iperf3
+need iperf3 jq
 
 two_hosts
 tunnel v4
@@ -21,6 +21,9 @@ for mtu in 9000 20000 65455; do
   done
   iperf h1 h2 10.9.0.2
   expect_at_least "TCP at an MTU of $mtu, Mbit/s" 1 "$RATE"
+  # What comes from peers behind Ethernet still travels in large GSO packets.
+  segments=$(ip -n h1 -d -j link show wg1 | jq .[].gso_max_segs)
+  expect_at_least "segments in a GSO packet at an MTU of $mtu" 40 "$segments"
 done
 
 # The same large inner packets, in outer fragments.

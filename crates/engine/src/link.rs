@@ -22,6 +22,9 @@ use crate::outbound::OVERHEAD;
 /// of 500 is less than one burst of small datagrams.
 const QUEUE_LEN: u32 = 1000;
 
+/// The largest packet of most networks.
+const ETHERNET_MTU: usize = 1500;
+
 /// The most changes that are read in one pass; other work is done in between: flapping routes produce an endless
 /// stream.
 const CHANGES_PER_PASS: usize = 256;
@@ -333,7 +336,10 @@ fn changes_outside(monitor: &mut Monitor) -> Option<LinkChanges> {
 
 /// A GSO packet of full segments then makes exactly one GSO batch; a larger one would take two.
 fn limit_gso_segments(ifindex: u32, mtu: u32) {
-    let segments = (udp::GSO_BATCH_MAX / (mtu as usize + OVERHEAD)).clamp(1, udp::SEGMENTS_MAX);
+    // Behind a tunnel with a larger MTU most peers still have that of Ethernet. Segments of theirs that came as one GRO
+    // packet and are more than this, the kernel passes on one by one.
+    let segment = (mtu as usize + OVERHEAD).min(ETHERNET_MTU);
+    let segments = (udp::GSO_BATCH_MAX / segment).clamp(1, udp::SEGMENTS_MAX);
     if let Err(error) = link::set_gso_max_segments(ifindex, segments as u32) {
         tracing::debug!("cannot limit the size of GSO packets: {error}");
     }

@@ -29,6 +29,8 @@ expect "user and group" "1000 1000" "$(run work -- sh -c 'echo $(id -u) $(id -g)
 expect "umask" 0027 "$(umask 027 && run work -- sh -c umask)"
 expect "descriptors" "$("${as_user[@]}" ls /proc/self/fd | xargs)" "$(run work -- ls /proc/self/fd | xargs)"
 expect "capabilities" "0000000000000000" "$(run work -- awk '/^Cap(Inh|Prm|Eff|Amb)/ { print $2 }' /proc/self/status | sort -u)"
+expect_at_least "most bytes in a TCP connection's buffer to send" 16777216 \
+  "$(run work -- cut -f 3 /proc/sys/net/ipv4/tcp_wmem)"
 expect "interfaces" "lo work" "$(run work -- sh -c 'awk -F: "NR > 2 { print \$1 }" /proc/net/dev' | sort | xargs)"
 expect "name servers" "nameserver 10.9.0.2 search corp.example" "$(run work -- grep -v '^#' /etc/resolv.conf | xargs)"
 run_status work -- perl -e 'exit(wait() == -1 ? 0 : 1)'

@@ -157,6 +157,22 @@ fn prepare_network(group: u32) {
     for (name, value) in settings {
         let _ = fs::write(format!("/proc/sys/net/{name}"), value);
     }
+    for name in ["ipv4/tcp_rmem", "ipv4/tcp_wmem"] {
+        let path = format!("/proc/sys/net/{name}");
+        let _ = fs::read_to_string(&path).map(|sizes| fs::write(&path, with_large_buffers(&sizes)));
+    }
+}
+
+/// So large a TCP connection's buffers may get.
+const LARGEST_BUFFER: u64 = 16 << 20;
+
+/// The minimum, default and maximum of buffers, with a maximum for long ways: the host's may be for a local network.
+fn with_large_buffers(sizes: &str) -> String {
+    let mut sizes: Vec<u64> = sizes.split_whitespace().filter_map(|size| size.parse().ok()).collect();
+    if let [_, _, most] = &mut sizes[..] {
+        *most = LARGEST_BUFFER.max(*most);
+    }
+    sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// Runs `work` on a thread of its own, which ends with it.
@@ -165,4 +181,16 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let worker = thread::Builder::new().name("isolate".into()).spawn_scoped(scope, work)?;
         worker.join().map_err(|_| io::Error::other("a thread in a namespace of its own panicked"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_may_get_large_and_never_smaller_than_the_hosts() {
+        assert_eq!(with_large_buffers("4096\t16384\t4194304\n"), "4096 16384 16777216");
+        assert_eq!(with_large_buffers("4096\t131072\t33554432\n"), "4096 131072 33554432");
+        assert_eq!(with_large_buffers(""), "");
+    }
 }

@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::any::Any;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -47,14 +48,14 @@ pub trait Sockets: Send + Sync {
     fn ping(&self, to: IpAddr) -> Pending<()>;
 }
 
-/// A TCP connection. Each half ends on its own: the peer's by a read of nothing, ours by [`poll_finish`].
+/// A TCP connection, which who made it may recognize ([`Any`]). Each half ends on its own: the peer's by a read of nothing, ours by [`poll_finish`].
 ///
 /// Dropping a connection of which both halves have ended closes it in order, in the background. Dropping any other one
 /// is [`reset`].
 ///
 /// [`poll_finish`]: Stream::poll_finish
 /// [`reset`]: Stream::reset
-pub trait Stream: Send {
+pub trait Stream: Any + Send {
     /// Reads what has come, at most as much as `into` holds. 0 is the end of the peer's half, and stays so.
     fn poll_read(&mut self, context: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>>;
 

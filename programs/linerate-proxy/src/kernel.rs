@@ -17,7 +17,8 @@ use std::time::Duration;
 use linerate_sockets::{Datagrams, Listener, Pending, Sockets, Stream};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, socket_with, sockopt};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::pipe::{SpliceFlags, splice};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
 use crate::server::locked;
@@ -201,9 +202,54 @@ impl Connection {
         Ok(Self { stream: Some(stream), has_read_end: false, is_finished: false, local, peer })
     }
 
+    /// Moves at most `most` bytes of what has come into `pipe`, which is empty. 0 is the end of the peer's half.
+    pub(crate) fn poll_fill(
+        &mut self,
+        context: &mut Context<'_>,
+        pipe: &OwnedFd,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        let stream = self.stream()?.get_mut();
+        let moved = loop {
+            ready!(stream.poll_read_ready(context))?;
+            let moved = stream.try_io(Interest::READABLE, || moved(&*stream, pipe, most));
+            if !is_too_early(&moved) {
+                break moved?;
+            }
+        };
+        self.has_read_end |= moved == 0;
+        Poll::Ready(Ok(moved))
+    }
+
+    /// Takes as much of the `count` bytes in `pipe` as there is room for, at least one.
+    pub(crate) fn poll_drain(
+        &mut self,
+        context: &mut Context<'_>,
+        pipe: &OwnedFd,
+        count: usize,
+    ) -> Poll<io::Result<usize>> {
+        let stream = self.stream()?.get_mut();
+        loop {
+            ready!(stream.poll_write_ready(context))?;
+            let moved = stream.try_io(Interest::WRITABLE, || moved(pipe, &*stream, count));
+            if !is_too_early(&moved) {
+                return Poll::Ready(moved);
+            }
+        }
+    }
+
     fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::ConnectionReset.into())
     }
+}
+
+/// Moves bytes between a connection and a pipe.
+fn moved(from: impl AsFd, to: impl AsFd, most: usize) -> io::Result<usize> {
+    Ok(splice(from, None, to, None, most, SpliceFlags::MOVE | SpliceFlags::NONBLOCK)?)
+}
+
+fn is_too_early(outcome: &io::Result<usize>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 impl Stream for Connection {

@@ -18,6 +18,7 @@ pub mod http;
 pub mod kernel;
 pub mod load;
 pub mod names;
+mod pipe;
 pub mod relay;
 pub mod resolver;
 pub mod sandbox;

@@ -3,7 +3,8 @@
 //! An idle connection holds no buffer. What one end has sent is read into a buffer of the thread and written to the other
 //! end at once; only what that does not take is kept, and while it is, nothing more is read, so the sender's window
 //! closes. How much is read at a time depends on how much is kept in all ([`Memory`]), which bounds the sum:
-//! [`MOST_KEPT`] and two small pieces for each connection.
+//! [`MOST_KEPT`] and two small pieces for each connection. Between two connections of the kernel's, large pieces go
+//! through a [`Pipe`].
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use linerate_sockets::Stream;
 use tokio::time::{Sleep, sleep};
 
+use crate::pipe::{MOST_IN_PIPE, MOST_PIPES, Pipe};
 use crate::server::{MOST_CONNECTIONS, MOST_FROM_TUNNEL};
 
 /// So much is read at a time,
@@ -29,7 +31,12 @@ const SMALL_PIECE: usize = 4 << 10;
 const MOST_KEPT: usize = 32 << 20;
 
 // Besides, each connection may keep a small piece for each direction.
-const _: () = assert!(MOST_KEPT + (MOST_CONNECTIONS + MOST_FROM_TUNNEL) * 2 * SMALL_PIECE <= 192 << 20);
+const _: () = assert!(
+    MOST_KEPT + MOST_PIPES * MOST_IN_PIPE + (MOST_CONNECTIONS + MOST_FROM_TUNNEL) * 2 * SMALL_PIECE <= 224 << 20
+);
+
+/// From so many bytes on that come at once, a copy costs more than the calls that avoid it.
+const BULK: usize = 32 << 10;
 
 /// So many pieces are passed on before other connections have their turn.
 const TURN: usize = 8;
@@ -47,7 +54,8 @@ thread_local! {
 /// What all connections keep for slow readers, and what they have passed on.
 #[derive(Default)]
 pub struct Memory {
-    kept: AtomicUsize,
+    pub(crate) kept: AtomicUsize,
+    pub(crate) pipes: AtomicUsize,
     /// Bytes from outside into the tunnel.
     pub sent: AtomicU64,
     /// Bytes from the tunnel.
@@ -88,6 +96,10 @@ impl Drop for Kept {
 /// One direction.
 struct Half {
     kept: Option<Kept>,
+    /// What holds the bytes of two connections of the kernel's that `to` has not taken, or is empty.
+    pipe: Option<Pipe>,
+    /// The last piece was large, so the next one may be worth more calls.
+    is_bulk: bool,
     has_read_end: bool,
     is_finished: bool,
     passed: u64,
@@ -96,7 +108,12 @@ struct Half {
 impl Half {
     fn new(first: Vec<u8>, memory: &Arc<Memory>) -> Self {
         let kept = (!first.is_empty()).then(|| Kept::new(first, memory));
-        Self { kept, has_read_end: false, is_finished: false, passed: 0 }
+        Self { kept, pipe: None, is_bulk: false, has_read_end: false, is_finished: false, passed: 0 }
+    }
+
+    /// Whether `to` has not taken all that was read.
+    fn is_stalled(&self) -> bool {
+        self.kept.is_some() || self.pipe.as_ref().is_some_and(Pipe::holds_any)
     }
 
     /// Passes on what has come from `from`, until there is nothing or `to` takes nothing. Ready is the end of this half.
@@ -115,14 +132,34 @@ impl Half {
                 ready!(write(context, to, &kept.bytes, &mut kept.at, &mut self.passed))?;
                 self.kept = None;
             }
+            if let Some(pipe) = &mut self.pipe {
+                ready!(pipe.drain(context, to, &mut self.passed))?;
+            }
             if self.has_read_end {
                 ready!(to.poll_finish(context))?;
                 self.is_finished = true;
                 return Poll::Ready(Ok(()));
             }
+            if self.is_bulk && Pipe::connects(from, to) {
+                self.pipe = self.pipe.take().or_else(|| Pipe::new(memory));
+            }
+            if let Some(pipe) = &mut self.pipe {
+                let Poll::Ready(count) = pipe.fill(context, from)? else {
+                    self.pipe = None;
+                    return Poll::Pending;
+                };
+                self.has_read_end = count == 0;
+                self.is_bulk = count >= BULK;
+                ready!(pipe.drain(context, to, &mut self.passed))?;
+                if !self.is_bulk {
+                    self.pipe = None;
+                }
+                continue;
+            }
             ready!(BUFFER.with_borrow_mut(|buffer| {
                 let count = ready!(from.poll_read(context, &mut buffer[..memory.piece()]))?;
                 self.has_read_end = count == 0;
+                self.is_bulk = count >= BULK;
                 let mut at = 0;
                 if write(context, to, &buffer[..count], &mut at, &mut self.passed)?.is_pending() {
                     self.kept = Some(Kept::new(buffer[at..count].to_vec(), memory));
@@ -190,7 +227,7 @@ pub async fn relay(
                 timer.as_mut().reset(tokio::time::Instant::now() + HALF_CLOSED);
             }
         }
-        let is_stalled = out.kept.is_some() || back.kept.is_some();
+        let is_stalled = out.is_stalled() || back.is_stalled();
         // It stays where an end stalls every moment, as that of a fast stream does.
         if is_stalled && stalled.is_none() {
             stalled = Some(Box::pin(sleep(STALLED)));

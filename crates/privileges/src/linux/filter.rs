@@ -296,6 +296,9 @@ const OF_PROXY: &[i64] = &[
     libc::SYS_connect,
     libc::SYS_shutdown,
     libc::SYS_getpeername,
+    // from one connection to another, without a copy
+    libc::SYS_splice,
+    libc::SYS_pipe2,
     // waiting for them; C libraries differ in the call
     libc::SYS_epoll_ctl,
     #[cfg(target_arch = "x86_64")]

@@ -18,7 +18,6 @@ pub mod plan;
 pub mod proxy_file;
 pub mod replay_window;
 pub mod resolv_conf;
-pub mod simulation;
 pub mod socks;
 pub mod speed_request;
 pub mod tunnel_file;

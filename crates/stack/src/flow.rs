@@ -215,6 +215,7 @@ impl Flow {
         if matches!(state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait) {
             self.heard_end = true;
         }
+        self.end();
         let starved = self.starved;
         let socket = self.socket_mut();
         let connecting = matches!(state, State::SynSent | State::SynReceived);
@@ -260,7 +261,7 @@ impl Flow {
 
     /// Writes what there is room for; `None` if that is nothing yet.
     pub(crate) fn write(&mut self, from: &[u8], memory: &Memory) -> Option<io::Result<usize>> {
-        if !self.socket().may_send() {
+        if self.finished || !self.socket().may_send() {
             return Some(Err(self.error()));
         }
         let queued = self.socket().send_queue();
@@ -287,9 +288,21 @@ impl Flow {
         if let Some(kind) = self.failure {
             return Err(kind.into());
         }
-        self.socket_mut().close();
         self.finished = true;
+        self.end();
         Ok(())
+    }
+
+    /// Tells smoltcp of our end, once it may know.
+    ///
+    /// The second of two to finish is in LAST-ACK as soon as smoltcp knows. There it ignores each acknowledgement of
+    /// nothing new, also if that opens the window or repeats itself for a loss: what is queued might never be sent. So
+    /// all of it is acknowledged first.
+    fn end(&mut self) {
+        let early = self.state() == State::CloseWait && self.socket().send_queue() > 0;
+        if self.finished && !early {
+            self.socket_mut().close();
+        }
     }
 
     /// Ends both halves at once, because of `kind`.

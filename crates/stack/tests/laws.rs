@@ -197,6 +197,26 @@ fn a_reader_that_does_not_read_closes_the_window_and_one_that_does_opens_it() {
     assert_eq!(got, written);
 }
 
+#[test]
+fn a_window_that_opens_is_seen_by_the_second_to_finish() {
+    let mut net = Net::new(24, Link::PERFECT);
+    let (mut a, mut b) = net.connect(false);
+    net.run([task(async {
+        finish(&mut *a).await.unwrap();
+        assert_eq!(read(&mut *b, &mut [0; 9]).await.unwrap(), 0);
+    })]);
+    let written = fill(&mut net, &mut *b);
+    net.run([task(async { finish(&mut *b).await.unwrap() })]);
+    assert!(matches!(poll(|context| b.poll_write(context, b"more")), Poll::Ready(Err(_))));
+    // Probes of the closed window are a minute apart by then.
+    net.pass(Duration::from_secs(200));
+    let began = net.now();
+    net.run([task(async { assert_eq!(read_to_end(&mut *a).await.unwrap().len(), written) })]);
+    assert!(net.now() - began < Duration::from_secs(1), "{:?}", net.now() - began);
+    drop((a, b));
+    net.assert_empty();
+}
+
 /// The first so many of two ends have sent, and have not heard that it arrived: the link was cut while
 /// acknowledgements travelled.
 fn unheard(seed: u64, data: &[u8], senders: usize) -> (Net, [Box<dyn Stream>; 2]) {

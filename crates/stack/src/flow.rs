@@ -10,7 +10,7 @@ use smoltcp::time::{Duration, Instant};
 
 use crate::memory::{Memory, Touched};
 use crate::tcp::Backlog;
-use crate::wire::{ACK, Numbers, RST, Segment};
+use crate::wire::{ACK, Numbers, RST, Segment, is_before};
 
 /// For how long a lone segment waits for data that its acknowledgement can travel with.
 const ACK_DELAY: Duration = Duration::from_millis(10);
@@ -20,6 +20,9 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 const TIMEOUT_SHORT: Duration = Duration::from_secs(60);
 /// How often a peer that says nothing, and of which nothing is wanted, is asked whether it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// The most segments that an acknowledgement which repeats itself counts for: a train of 64 KB has 47.
+const COUNT_MAX: usize = 64;
 
 /// Who has the connection.
 pub(crate) enum Owner {
@@ -53,6 +56,12 @@ pub(crate) struct Flow {
     pub(crate) unacknowledged: Option<u32>,
     /// The sequence number behind all that was sent.
     sent: Option<u32>,
+    /// The most bytes that have arrived behind the first one that has not, by what the peer said.
+    sacked: usize,
+    /// A loss was found, and smoltcp has not repeated what was lost.
+    found: bool,
+    /// The sequence number behind all that had been sent when it did, until that is acknowledged.
+    recovers: Option<u32>,
     /// The peer takes nothing, by the last segment of it.
     closed: bool,
     /// The last segment, once nothing but that may have to be repeated.
@@ -96,6 +105,9 @@ impl Flow {
             failure: None,
             unacknowledged: None,
             sent: None,
+            sacked: 0,
+            found: false,
+            recovers: None,
             closed: false,
             last: None,
             heard_end: false,
@@ -149,6 +161,11 @@ impl Flow {
             self.unacknowledged = Some(numbers.first.wrapping_add(1));
         }
         let sent = self.sent.filter(|sent| is_before(numbers.end, *sent)).unwrap_or(numbers.end);
+        // smoltcp may not have taken what told it of the loss. If it did, it repeats the first segment.
+        if self.found && numbers.first != numbers.end && self.unacknowledged == Some(numbers.first) {
+            self.found = false;
+            self.recovers = Some(sent);
+        }
         self.sent = Some(sent);
         if numbers.first == numbers.end && numbers.acknowledges {
             // Whoever has closed its window did not take the byte that asked for it.
@@ -165,6 +182,30 @@ impl Flow {
         let ended = matches!(self.state(), State::FinWait1 | State::Closing | State::LastAck);
         let empty = ended && self.socket().send_queue() == 0;
         empty && segment.is_acknowledgement() && self.unacknowledged == Some(segment.acknowledgement)
+    }
+
+    /// How often smoltcp is to be told of this segment.
+    ///
+    /// It ignores SACK and takes the third acknowledgement that repeats itself for the sign of a loss; where segments
+    /// arrive in trains there is one for each train, and most losses would cost a time-out. So an acknowledgement
+    /// counts as one for each segment of length `mss` that has arrived behind the gap, and as enough of them where
+    /// more than two have (RFC 6675 section 4), or where it leaves a further gap of the same loss.
+    pub(crate) fn count(&mut self, segment: &Segment, mss: usize) -> usize {
+        let (Some(first), Some(sent)) = (self.unacknowledged, self.sent) else { return 1 };
+        let number = segment.acknowledgement;
+        if !segment.is_acknowledgement() || is_before(number, first) || is_before(sent, number) {
+            return 1;
+        }
+        self.recovers = self.recovers.filter(|end| is_before(number, *end));
+        let before = if number == first { self.sacked } else { 0 };
+        // No more than there is, whatever it says.
+        let sacked = segment.sacked.min(sent.wrapping_sub(number) as usize);
+        self.sacked = sacked.max(before);
+        let found = self.recovers.is_none() && self.sacked > 2 * mss;
+        let further = self.recovers.is_some() && number != first && sacked > 0;
+        self.found |= found;
+        let enough = if found || further { 4 } else { 1 };
+        (self.sacked.saturating_sub(before) / mss).clamp(enough, COUNT_MAX)
     }
 
     /// This segment was given to smoltcp, which was in `state` with `queued` bytes to be acknowledged.
@@ -320,9 +361,4 @@ impl Flow {
         self.touched_receive.release(memory);
         self.touched_send.release(memory);
     }
-}
-
-/// Whether the sequence number `one` comes before `other`.
-fn is_before(one: u32, other: u32) -> bool {
-    (one.wrapping_sub(other) as i32) < 0
 }

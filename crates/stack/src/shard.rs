@@ -22,7 +22,7 @@ use smoltcp::wire::HardwareAddress;
 use crate::common::Common;
 use crate::counters::DropReason;
 use crate::flow::{Flow, Owner};
-use crate::wire::{self, ACK, Key, PACKET_MAX, RST, SYN, Segment, Wire};
+use crate::wire::{self, ACK, HEADERS_V4, Key, PACKET_MAX, RST, SYN, Segment, Wire};
 
 /// The most packets that wait in the queue of replies and datagrams.
 pub(crate) const PACKETS_MAX: usize = 256;
@@ -140,6 +140,7 @@ impl Shard {
             return flow.heard(segment);
         }
         let (state, queued) = (flow.state(), flow.socket().send_queue());
+        let count = flow.count(segment, self.common.mtu - HEADERS_V4);
         let mut give = |flow: &mut Flow, packet: &[u8]| {
             let mut wire = Wire::new(self.common.mtu, Some(packet), &mut self.room);
             self.interface.poll_ingress_single(now, &mut wire, &mut flow.sockets);
@@ -162,6 +163,11 @@ impl Shard {
             }
         }
         let emitted = refused.unwrap_or_else(|| give(flow, packet));
+        if emitted.is_none() && refused.is_none() {
+            for _ in 1..count {
+                give(flow, packet);
+            }
+        }
         flow.arrived(state, queued, segment);
         if let Some(emitted) = &emitted {
             flow.sends(&mut self.room[..emitted.len], now);

@@ -30,9 +30,11 @@ const TCP_DATA_OFFSET: usize = 12;
 const TCP_FLAGS: usize = 13;
 const TCP_WINDOW: usize = 14;
 const TCP_CHECKSUM: usize = 16;
+/// The option that says what has arrived behind a gap.
+const SACK: u8 = 5;
 const UDP_HEADER: usize = 8;
 /// Those of a segment of IPv4 without options.
-const HEADERS_V4: usize = 20 + TCP_HEADER;
+pub(crate) const HEADERS_V4: usize = 20 + TCP_HEADER;
 /// What the tunnel adds to a packet: the header of a message and its authenticator.
 const TUNNEL: usize = 32;
 const ICMP_HEADER: usize = 8;
@@ -58,6 +60,8 @@ pub(crate) struct Segment {
     pub(crate) key: Key,
     pub(crate) flags: u8,
     pub(crate) acknowledgement: u32,
+    /// Bytes behind that number that have arrived as well (SACK), by what the segment says.
+    pub(crate) sacked: usize,
     /// Whether the window that it tells is closed.
     pub(crate) closed: bool,
     /// Bytes of data.
@@ -141,15 +145,44 @@ fn parse_tcp(ip: &Ip, packet: &[u8], message: &[u8], header: &Header) -> Result<
     if !is_verified(header) && transport_sum(ip, packet).fold() != 0xffff {
         return Err(DropReason::Checksum);
     }
+    let acknowledgement = be32(message, TCP_ACKNOWLEDGEMENT).ok_or(DropReason::Malformed)?;
     Ok(Segment {
         key: key(ip, message, true).ok_or(DropReason::Malformed)?,
         flags: message[TCP_FLAGS],
-        acknowledgement: be32(message, TCP_ACKNOWLEDGEMENT).ok_or(DropReason::Malformed)?,
+        acknowledgement,
+        sacked: sacked(&message[TCP_HEADER..headers], acknowledgement),
         closed: message[TCP_WINDOW..TCP_WINDOW + 2] == [0, 0],
         payload: message.len() - headers,
         merged: header.gso != Gso::None,
         transport: ip.transport,
     })
+}
+
+/// The bytes of all blocks of SACK (RFC 2018) among the options. Those that repeat what was acknowledged are none
+/// (RFC 2883).
+fn sacked(mut options: &[u8], acknowledgement: u32) -> usize {
+    let mut bytes: usize = 0;
+    while let [kind, rest @ ..] = options {
+        let len = match kind {
+            0 => break,
+            1 => 1,
+            _ => usize::from(*rest.first().unwrap_or(&0)),
+        };
+        let Some((option, rest)) = options.split_at_checked(len).filter(|_| len > 0) else { break };
+        for block in option.get(2..).filter(|_| *kind == SACK).unwrap_or_default().chunks_exact(8) {
+            let (Some(left), Some(right)) = (be32(block, 0), be32(block, 4)) else { continue };
+            if is_before(acknowledgement, left) && is_before(left, right) {
+                bytes = bytes.saturating_add(right.wrapping_sub(left) as usize);
+            }
+        }
+        options = rest;
+    }
+    bytes
+}
+
+/// Whether the sequence number `one` comes before `other`.
+pub(crate) fn is_before(one: u32, other: u32) -> bool {
+    (one.wrapping_sub(other) as i32) < 0
 }
 
 fn parse_udp<'a>(ip: &Ip, packet: &[u8], message: &'a [u8], verified: bool) -> Result<Arrival<'a>, DropReason> {
@@ -382,5 +415,32 @@ impl TxToken for Room<'_> {
 
     fn set_meta(&mut self, meta: PacketMeta) {
         self.segments = meta.segmentation_offload_size.map(u16::from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn blocks_behind_the_acknowledgement_are_counted_and_no_others() {
+        let block = |left: u32, right: u32| [left.to_be_bytes(), right.to_be_bytes()].concat();
+        let option = |blocks: &[Vec<u8>]| [&[1, 1, SACK, 2 + 8 * blocks.len() as u8], &*blocks.concat()].concat();
+        let two = option(&[block(2000, 3000), block(4000, 4500)]);
+        assert_eq!(sacked(&two, 1000), 1500);
+        assert_eq!(sacked(&two, 2000), 500, "the first one repeats what was acknowledged");
+        assert_eq!(sacked(&option(&[block(3000, 2000)]), 1000), 0);
+        assert_eq!(sacked(&option(&[block(10, 20)]), u32::MAX - 5), 10);
+        for options in [&[][..], &[SACK], &[SACK, 0], &[SACK, 1], &[SACK, 255], &[8, 10, 0], &[255; 40], &two[..9]] {
+            assert_eq!(sacked(options, 1000), 0, "{options:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_options_make_it_panic(options in prop::collection::vec(any::<u8>(), 0..=40), number in any::<u32>()) {
+            sacked(&options, number);
+        }
     }
 }

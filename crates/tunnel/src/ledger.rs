@@ -259,8 +259,11 @@ impl LockedLedger {
         let lock = lock.ok_or_else(|| LedgerError::Busy { interface: interface.clone() })?;
         sign(&lock);
         let locked = Self { directory: directory.to_owned(), interface: interface.clone(), _lock: Some(lock) };
-        // What a command was writing when it was killed.
+        // What a command was writing when it was killed, or had not removed yet.
         locked.forget("new")?;
+        if !locked.path("json").exists() {
+            locked.remove()?;
+        }
         Ok(locked)
     }
 
@@ -641,6 +644,30 @@ mod tests {
         assert_eq!(locked.read().unwrap(), None);
         assert!(locked.read_file().unwrap().is_none());
         assert!(locked.read_next_file().unwrap().is_none());
+    }
+
+    #[test]
+    fn what_a_command_left_that_was_killed_while_it_removed_a_ledger_goes_with_the_next_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || LockedLedger::open(folder.path(), &"wg0".parse().unwrap()).unwrap();
+        let locked = open();
+        locked.write(&ledger()).unwrap();
+        locked.write_file(b"[Interface]\n").unwrap();
+        locked.write_next_file(b"[Peer]\n").unwrap();
+        locked.release("a").unwrap();
+        drop(locked);
+        let files = || {
+            let entries = fs::read_dir(folder.path()).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        let all = ["wg0.conf", "wg0.json", "wg0.lock", "wg0.next", "wg0.released"];
+        drop(open());
+        assert_eq!(files(), all);
+        fs::remove_file(folder.path().join("wg0.json")).unwrap();
+        drop(open());
+        assert_eq!(files(), ["wg0.lock"]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// The file's name is not that of an interface.
     #[error(
-        "`{}': a tunnel is called as its file, NAME.conf, by at most 15 letters, digits and _=+.-; rename it",
+        "`{}' has no name of a tunnel: at most 15 letters, digits and _=+.-, followed by .conf; rename it",
         .0.display()
     )]
     FileName(PathBuf),

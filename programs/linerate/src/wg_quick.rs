@@ -11,7 +11,7 @@ use linerate_control::wg_config::{self, Resolver, ValueError};
 use linerate_host::spec::Compat;
 
 use linerate_cli::{eprint_line, print};
-use linerate_tunnel::{self as tunnel, ConfigFile, Context, Options};
+use linerate_tunnel::{self as tunnel, ConfigFile, Context, Error, Options};
 use linerate_wg::wg;
 
 use crate::cli::{CliError, Output, interruption};
@@ -84,7 +84,13 @@ fn down(operand: &str, options: &Options) -> Result<ExitCode, CliError> {
 
 /// Reads the file of `operand`, and warns if every user can read it.
 fn read(operand: &str) -> Result<ConfigFile, CliError> {
-    let file = ConfigFile::open(operand)?;
+    let file = ConfigFile::open(operand).map_err(|error| match error {
+        // wg-quick's words.
+        Error::FileName(_) => {
+            CliError::from("The config file must be a valid interface name, followed by .conf".to_owned())
+        }
+        error => error.into(),
+    })?;
     for path in file.world_accessible() {
         eprint_line(&format!("Warning: `{}' is world accessible", path.display()));
     }

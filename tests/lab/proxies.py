@@ -88,7 +88,7 @@ def report(*files):
             if key not in order:
                 order.append(key)
             samples.setdefault(key, {}).setdefault(sample["subject"], []).append(sample["value"])
-    subjects = [name for name in ["kernel", "embedded", "netstack", "wireproxy", "onetun"]
+    subjects = [name for name in ["tunnel", "kernel", "embedded", "netstack", "wireproxy", "onetun"]
                 if any(name in of for of in samples.values())]
     for network in dict.fromkeys(network for network, _ in order):
         rounds = max(len(values) for key, of in samples.items() if key[0] == network for values in of.values())

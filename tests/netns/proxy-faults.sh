@@ -103,6 +103,25 @@ proxy_file auto '[Socks5]' 'BindAddress = 127.0.0.1:1080' 'Username = peter' 'Pa
 status "${as_user[@]}" LINERATE_PASSWORD=secret "${program[@]}" -n "$config"
 expect "the check of a file whose password is the environment's" 0 "$STATUS"
 
+proxy_file kernel 'Congestion = none such' "${socks[@]}"
+refused 'Congestion is not the name'
+proxy_file kernel 'Congestion = none_such' "${socks[@]}"
+refused 'no congestion control none_such here but .*reno'
+proxy_file embedded 'Congestion = reno' "${socks[@]}"
+refused "Congestion needs the kernel's stack"
+
+say "another congestion control than the host's"
+read -ra controls </proc/sys/net/ipv4/tcp_available_congestion_control
+for control in "${controls[@]}"; do
+  start kernel "Congestion = $control" "${socks[@]}"
+  client stuck :1080 10.9.0.2 72 1 >"$WORK/stuck" < <(sleep 60) &
+  wait_for 20 "a connection" grep -q 'are stuck' "$WORK/stuck"
+  # One of its threads is in the network of the tunnel.
+  for thread in /proc/"${PID[proxy]}"/task/*; do nsenter --net="$thread/ns/net" ss -Htin dst 10.9.0.2:72; done >"$WORK/sockets"
+  grep -qw "$control" "$WORK/sockets" || fail "no connection has $control: $(cat "$WORK/sockets")"
+  kill $! && stop
+done
+
 say "no DNS"
 mark
 DNS='' start auto "${socks[@]}"

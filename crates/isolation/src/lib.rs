@@ -163,6 +163,27 @@ fn prepare_network(group: u32) {
     }
 }
 
+/// Gives TCP in `network` this congestion control instead of the host's.
+///
+/// # Errors
+/// What stands in the way, and the names that there are.
+pub fn set_congestion_control(network: &NetworkNamespace, name: &str) -> Result<(), String> {
+    let set = || {
+        network.enter()?;
+        fs::write("/proc/sys/net/ipv4/tcp_congestion_control", name)
+    };
+    on_a_thread(set).flatten().map_err(|error| {
+        let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+        if available.split_whitespace().any(|other| other == name) {
+            return format!("cannot set the congestion control {name}: {error}");
+        }
+        format!(
+            "there is no congestion control {name} here but {}; root loads others (modprobe tcp_{name})",
+            available.trim()
+        )
+    })
+}
+
 /// So large a TCP connection's buffers may get.
 const LARGEST_BUFFER: u64 = 16 << 20;
 

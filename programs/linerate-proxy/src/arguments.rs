@@ -41,8 +41,8 @@ use crate::target::{self, Host, Target};
         \x20   [STDIOTunnel]      Target: standard input and output, as -W\n\
         \x20   [SNI]              BindAddress: TLS goes to port 443 of the name in it\n\
         \x20   [Resolve]          ResolveStrategy: auto, ipv4 or ipv6 first\n\
-        \x20   [Proxy]            Stack (auto, kernel, embedded), Names (tunnel, system), Info, CheckAlive,\n\
-        \x20                      CheckAliveInterval\n\
+        \x20   [Proxy]            Stack (auto, kernel, embedded), Congestion (bbr, ...), Names (tunnel,\n\
+        \x20                      system), Info, CheckAlive, CheckAliveInterval\n\
         \x20   before all         WGConfig: the file that has [Interface] and [Peer]\n\n\
         \x20 A value $NAME is that of an environment variable; $$ is a dollar sign.\n\n\
         ENVIRONMENT\n\

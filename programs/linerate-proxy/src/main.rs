@@ -105,7 +105,8 @@ fn serve(settings: Settings, file: &TunnelFile) -> Result<ExitCode, String> {
     let outcome = runtime.block_on(async {
         let catch = |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));
         let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
-        let (sandbox, stack) = (Sandbox::new(&settings)?, settings.stack);
+        let sandbox = Sandbox::new(&settings)?;
+        let (stack, congestion) = (settings.stack, settings.congestion.clone());
         let ports = ports_inside(&settings);
         if file.dns_servers.is_empty() && is_asked_for_names(&settings) {
             say(
@@ -125,7 +126,7 @@ fn serve(settings: Settings, file: &TunnelFile) -> Result<ExitCode, String> {
             say(&format!("Endpoint = {named} has no address yet; it is looked up again until it has one"));
         }
         // There is no other thread yet: who has some cannot enter a user namespace.
-        let ready = tunnel::prepare(file, &endpoints, stack)?;
+        let ready = tunnel::prepare(file, &endpoints, stack, congestion.as_deref())?;
         say(&format!("the TCP/IP in the tunnel is {}", ready.said));
         let sandbox = sandbox.beside_a_stack(ready.has_kernel_stack());
         let (engine, tunnel) = ready.open(sandbox, resolver)?;

@@ -45,6 +45,8 @@ pub struct Settings {
     pub names: Names,
     /// `Stack`.
     pub stack: Stack,
+    /// `Congestion`: the congestion control of the kernel's stack, if it is not to be the host's.
+    pub congestion: Option<String>,
     /// `Info`: where health and metrics are told.
     pub info: Option<Local>,
 }
@@ -65,6 +67,7 @@ impl Settings {
         if self.stack == Stack::default() {
             self.stack = other.stack;
         }
+        self.congestion = self.congestion.take().or(other.congestion);
         self.info = self.info.take().or(other.info);
     }
 }

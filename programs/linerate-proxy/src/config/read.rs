@@ -60,7 +60,7 @@ static SECTIONS: [(&str, Kind, &[&str]); 14] = [
     ("http", Kind::Http, &["BindAddress", "Username", "Password", "CertFile", "KeyFile"]),
     ("SNI", Kind::Sni, &["BindAddress"]),
     ("Resolve", Kind::Resolve, &["ResolveStrategy"]),
-    ("Proxy", Kind::Proxy, &["Stack", "Names", "Info", "CheckAlive", "CheckAliveInterval"]),
+    ("Proxy", Kind::Proxy, &["Stack", "Congestion", "Names", "Info", "CheckAlive", "CheckAliveInterval"]),
     ("", Kind::Start, &["WGConfig"]),
 ];
 
@@ -346,6 +346,15 @@ impl Reader<'_> {
         if let Some(field) = section.take("Stack") {
             let words = [("auto", Stack::Auto), ("kernel", Stack::Kernel), ("embedded", Stack::Embedded)];
             self.file.settings.stack = self.word(&field, &words).unwrap_or_default();
+        }
+        if let Some(field) = section.take("Congestion") {
+            // It becomes a line of a file of the kernel's.
+            if field.value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !field.value.is_empty() {
+                self.file.settings.congestion = Some(field.value.to_string());
+            } else {
+                let hint = "write a name of /proc/sys/net/ipv4/tcp_available_congestion_control";
+                self.error(field.line, field.column, "Congestion is not the name of a congestion control", hint);
+            }
         }
         if let Some(field) = section.take("Names") {
             let words = [("tunnel", Names::Tunnel), ("system", Names::System)];

@@ -17,6 +17,7 @@ use linerate_control::tunnel_file::{NameServer, TunnelFile};
 use linerate_engine::device::Device;
 use linerate_engine::{Engine, Handle, Options, Prepared};
 use linerate_host::spec::HostSpec;
+use linerate_isolation::set_congestion_control;
 use linerate_netio::namespace::NetworkNamespace;
 use linerate_sockets::Sockets;
 use linerate_stack::Stack as Embedded;
@@ -46,11 +47,17 @@ enum Inside {
     Embedded(Embedded),
 }
 
-/// Makes the tunnel of `file`, whose endpoints that are names were looked up. To be called before there is another thread.
+/// Makes the tunnel of `file`, whose endpoints that are names were looked up. TCP that is the kernel's has this `congestion`
+/// control, or the host's. To be called before there is another thread.
 ///
 /// # Errors
 /// A sentence about what cannot be had.
-pub fn prepare(file: &TunnelFile, endpoints: &Endpoints, wanted: Stack) -> Result<Ready, String> {
+pub fn prepare(
+    file: &TunnelFile,
+    endpoints: &Endpoints,
+    wanted: Stack,
+    congestion: Option<&str>,
+) -> Result<Ready, String> {
     let mut device = file.initial_changes().update;
     // A mark is for the host's routes, and takes privileges.
     device.fwmark = None;
@@ -66,7 +73,11 @@ pub fn prepare(file: &TunnelFile, endpoints: &Endpoints, wanted: Stack) -> Resul
     };
     let (tun, mtu, inside, said) = match kernel(&spec, wanted)? {
         Ok((tun, network)) => {
+            congestion.map_or(Ok(()), |name| set_congestion_control(&network, name))?;
             (tun.into(), None, Inside::Kernel(network), "the kernel's, in a network namespace of its own".to_owned())
+        }
+        Err(why) if congestion.is_some() => {
+            return Err(format!("Congestion needs the kernel's stack, which cannot be had: {why}"));
         }
         Err(why) => {
             let (stack, mtu) = embedded::open(&spec)?;

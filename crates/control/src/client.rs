@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-#[cfg(feature = "kernel")]
 use crate::kernel::{self, KernelClient};
 use crate::uapi::client::{ClientError, DaemonClient};
 use crate::uapi::request::DeviceUpdate;
@@ -16,7 +15,6 @@ pub enum TunnelClient {
     /// A daemon runs it and answers on its socket.
     Daemon(DaemonClient),
     /// The kernel runs it, or it does not exist: the first request tells.
-    #[cfg(feature = "kernel")]
     Kernel(KernelClient),
 }
 
@@ -31,13 +29,7 @@ impl TunnelClient {
     pub fn open(directory: &Path, name: &str) -> Result<Self, ClientError> {
         match daemon(directory, name) {
             Some(client) => Ok(Self::Daemon(client?)),
-            #[cfg(feature = "kernel")]
             None => Ok(Self::Kernel(KernelClient::open(name)?)),
-            #[cfg(not(feature = "kernel"))]
-            None => {
-                linerate_netio::link::index_of(name)?;
-                Err(io::Error::new(io::ErrorKind::Unsupported, "no daemon of WireGuard runs it").into())
-            }
         }
     }
 
@@ -48,7 +40,6 @@ impl TunnelClient {
     pub fn get(&mut self) -> Result<DeviceState, ClientError> {
         match self {
             Self::Daemon(client) => client.get(),
-            #[cfg(feature = "kernel")]
             Self::Kernel(kernel) => Ok(kernel.get()?),
         }
     }
@@ -60,7 +51,6 @@ impl TunnelClient {
     pub fn stats(&mut self) -> Result<Vec<(String, u64)>, ClientError> {
         match self {
             Self::Daemon(client) => client.stats(),
-            #[cfg(feature = "kernel")]
             Self::Kernel(kernel) => {
                 // Only a request tells whether it exists.
                 kernel.get()?;
@@ -73,7 +63,6 @@ impl TunnelClient {
     pub fn closed(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Daemon(client) => Some(client.as_fd()),
-            #[cfg(feature = "kernel")]
             Self::Kernel(_) => None,
         }
     }
@@ -85,7 +74,6 @@ impl TunnelClient {
     pub fn set(&mut self, update: &DeviceUpdate) -> Result<(), ClientError> {
         match self {
             Self::Daemon(client) => client.set(update),
-            #[cfg(feature = "kernel")]
             Self::Kernel(kernel) => Ok(kernel.set(update)?),
         }
     }
@@ -96,10 +84,7 @@ impl TunnelClient {
 /// # Errors
 /// The kernel's links or the directory cannot be listed.
 pub fn names(directory: &Path) -> Result<Vec<String>, ClientError> {
-    #[cfg(feature = "kernel")]
     let mut names = kernel::interfaces()?;
-    #[cfg(not(feature = "kernel"))]
-    let mut names = Vec::new();
     names.extend(daemon_names(directory)?);
     Ok(names)
 }

@@ -11,7 +11,7 @@ pub mod client;
 pub mod document;
 pub mod endpoint;
 pub mod interface;
-#[cfg(feature = "kernel")]
+#[cfg_attr(not(feature = "kernel"), path = "no_kernel.rs")]
 pub mod kernel;
 pub mod keys;
 mod number;

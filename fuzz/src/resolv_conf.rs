@@ -2,7 +2,7 @@
 //!
 //! An input is the settings of two tunnels, a byte each, and the text.
 
-use linerate_host::linux::dns::resolv_conf::{add, interfaces, remove};
+use linerate_host::dns::resolv_conf::{add, interfaces, remove};
 use linerate_host::spec::Dns;
 
 pub fn check(input: &[u8]) {

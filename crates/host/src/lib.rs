@@ -1,14 +1,19 @@
 //! What a tunnel needs on the host: link, addresses, routes, rules, firewall and DNS.
 //!
 //! [`plan`] is pure: from the [`spec`] of a tunnel and the [`state`] of the host it makes [`step`]s, each with its
-//! inverse. [`linux`] talks to the kernel. A [`transaction`] executes steps in order, as far as they go. Plans are
-//! recorded, executed and undone by `linerate-tunnel`.
+//! inverse. [`system`] is the one that this host has: it reads its state, and carries steps out ([`dns`] those for name
+//! servers). A [`transaction`] executes steps in order, as far as they go. Plans are recorded, executed and undone by
+//! `linerate-tunnel`.
 
 #![forbid(unsafe_code)]
 
+pub mod dns;
 pub mod linux;
 pub mod plan;
+pub mod program;
 pub mod spec;
 pub mod state;
 pub mod step;
 pub mod transaction;
+
+pub use linux as system;

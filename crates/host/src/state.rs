@@ -42,6 +42,15 @@ pub struct HostState {
     pub openings: BTreeSet<String>,
 }
 
+/// What is there of firewalls of others.
+#[derive(Default)]
+pub struct Foreign {
+    /// Their base chains.
+    pub chains: Vec<ForeignChain>,
+    /// What tunnels have opened in them ([`Opening::id`](crate::step::Opening::id)).
+    pub openings: BTreeSet<String>,
+}
+
 /// A base chain of somebody else's firewall, with the chains that packets meet from it on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignChain {

@@ -32,6 +32,20 @@ pub struct StepError {
     pub exit_code: u8,
 }
 
+/// A step that was refused: those before it are done, those after it are not.
+///
+/// Consecutive firewall steps are one transaction: none of them is done then, and the index is that of the first.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}{}", explanation.as_deref().map(|text| format!(": {text}")).unwrap_or_default())]
+pub struct ApplyError {
+    /// Which of the steps, from 0.
+    pub index: usize,
+    /// Why, with the errno ([`io::Error::raw_os_error`]) if the kernel refused it.
+    pub error: io::Error,
+    /// The kernel's explanation (`NETLINK_EXT_ACK`), and how many later steps could not be rolled back.
+    pub explanation: Option<String>,
+}
+
 /// Why steps were not carried out to the last one.
 #[derive(Debug)]
 pub struct TransactionError {

@@ -10,8 +10,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use linerate_host::linux::dns::{self, detect, remove_stale};
-use linerate_host::linux::program::WaitLimit;
+use linerate_host::dns::{self, detect, remove_stale};
+use linerate_host::program::WaitLimit;
 use linerate_host::spec::Dns;
 use linerate_host::step::DnsManager;
 

@@ -12,7 +12,7 @@ use std::process::Output;
 use std::time::Instant;
 
 use ipnet::IpNet;
-use linerate_host::linux::{ApplyError, Host};
+use linerate_host::linux::Host;
 use linerate_host::plan::gateway::restrictions;
 use linerate_host::plan::nft_commands;
 use linerate_host::spec::Inbound;
@@ -20,7 +20,7 @@ use linerate_host::state::{HostState, Link};
 use linerate_host::step::{
     AddressFamily, Firewall, FirewallFamily, GatewayTable, Implementation, MAIN, OpenGateway, Phase, Route, Rule, Step,
 };
-use linerate_host::transaction::{Executor, StepError, execute_best_effort};
+use linerate_host::transaction::{ApplyError, Executor, StepError, execute_best_effort};
 use rustix::io::Errno;
 use serde_json::Value;
 

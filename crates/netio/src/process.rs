@@ -63,6 +63,22 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_child_is_readable_and_stays_so_until_it_is_waited_for() {
+        use std::process::{Command, Stdio};
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let end = end_of(&child).unwrap();
+        let readable = || {
+            let mut ready = [rustix::event::PollFd::new(&end, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut ready, Some(&rustix::event::Timespec::default())).unwrap() > 0
+        };
+        assert!(!readable());
+        drop(child.stdin.take());
+        crate::wait::wait(&[end.as_fd()]).unwrap();
+        assert!(readable());
+        assert!(child.wait().unwrap().success());
+    }
+
+    #[test]
     fn a_descriptor_of_our_own_is_not_an_inherited_one() {
         let ours = std::fs::File::open("/dev/null").unwrap();
         let error = take_inherited(ours.as_raw_fd()).unwrap_err();

@@ -1,24 +1,22 @@
 //! The daemon of a tunnel: which program it is, how it is started, and its end.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::TunnelFile;
 use linerate_control::uapi::client::DaemonClient;
 use linerate_control::uapi::socket::{self, OpenError};
-use linerate_control::usage;
 use linerate_host::step::Implementation;
-use rustix::io::dup;
-use rustix::process::{PidfdFlags, child_subreaper, getpid, pidfd_open, set_child_subreaper};
 
 use crate::context::Context;
 use crate::error::Error;
 use crate::interruption::Interruption;
 use crate::ledger::Ledger;
+use crate::places;
 use crate::program::{how_it_ended, in_path};
 
 /// The implementation: the kernel's module if `kernel`, else what the environment asks for (`WG_QUICK_BACKEND`).
@@ -76,7 +74,7 @@ const SPIN: &str = "LINERATE_SPIN";
 /// place for the file of a server, or one with limits.
 pub(crate) fn usage(file: &TunnelFile) -> Option<PathBuf> {
     let variable = std::env::var_os(USAGE).filter(|path| !path.is_empty()).map(PathBuf::from);
-    variable.or_else(|| file.may_have_limits().then(|| usage::DIRECTORY.into()))
+    variable.or_else(|| file.may_have_limits().then(|| places::USAGE.into()))
 }
 
 /// The variable by which a daemon learns it.
@@ -121,7 +119,7 @@ pub(crate) fn start(
     }
 }
 
-fn command(daemon: &Path, options: &StartOptions, interface: &str) -> Command {
+pub(crate) fn command(daemon: &Path, options: &StartOptions, interface: &str) -> Command {
     let mut command = Command::new(daemon);
     command.args(options.user.as_ref().map(|user| format!("--user={user}"))).arg(interface);
     // What a supervisor inherited is not for the tunnel that it starts again: the ledger says what is.
@@ -135,51 +133,6 @@ fn command(daemon: &Path, options: &StartOptions, interface: &str) -> Command {
     };
     command
 }
-
-/// Starts `daemon` for `interface` in the background, for as long as this process lives, whatever program it becomes. The
-/// interface is made in `network`. Returns when it answers.
-///
-/// # Errors
-/// It cannot be started, or it failed and wrote the reason to standard error.
-pub(crate) fn start_isolated(
-    daemon: &Path,
-    options: &StartOptions,
-    interface: &InterfaceName,
-    network: BorrowedFd<'_>,
-) -> io::Result<()> {
-    let life = pidfd_open(getpid(), PidfdFlags::empty())?;
-    // Copies, which pass on to programs.
-    let [network, life] = [dup(network)?, dup(life)?];
-    let mut command = command(daemon, options, interface.as_str());
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    command.env("LINERATE_NETWORK_FD", network.as_raw_fd().to_string());
-    command.env("LINERATE_END_FD", life.as_raw_fd().to_string());
-    // LOG_LEVEL is the command's, which may know other words. Why the daemon fails it says all the same.
-    let level = std::env::var_os(LOG_LEVEL).filter(|level| !level.is_empty());
-    command.env("LOG_LEVEL", level.unwrap_or_else(|| "silent".into()));
-    // The user's environment is for the command.
-    for variable in ["WG_PROCESS_FOREGROUND", "WG_TUN_FD", "WG_TUN_NAME_FILE", "WG_UAPI_FD"] {
-        command.env_remove(variable);
-    }
-    let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {}: {error}", daemon.display()));
-    match as_nobodys_child(|| command.status())?.map_err(failed)? {
-        status if status.success() => Ok(()),
-        status => Err(io::Error::other(format!("{} {}", daemon.display(), how_it_ended(status)))),
-    }
-}
-
-/// Has the daemon that `start` starts fall to another process than this one, which becomes a program that may wait for
-/// all of its children. If this is process 1, it is the one that orphans fall to.
-fn as_nobodys_child<T>(start: impl FnOnce() -> T) -> io::Result<T> {
-    let reaper = child_subreaper()?;
-    set_child_subreaper(None)?;
-    let started = start();
-    set_child_subreaper(reaper)?;
-    Ok(started)
-}
-
-/// The variable that says what such a daemon logs.
-const LOG_LEVEL: &str = "LINERATE_LOG_LEVEL";
 
 /// Waits for the daemon, whose interface is gone, to close our connection, the last thing it does: a live one removes
 /// its socket first; a killed one leaves it to us.

@@ -3,10 +3,10 @@
 use linerate_control::client;
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::socket;
-use linerate_host::linux::Host;
 use linerate_host::plan::{self, Hooks};
 use linerate_host::spec::Gateway;
 use linerate_host::step::{Phase, Step};
+use linerate_host::system::Host;
 use linerate_host::transaction::{StepError, execute_best_effort};
 
 use crate::Options;

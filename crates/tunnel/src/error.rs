@@ -50,6 +50,7 @@ pub enum Error {
     #[error("cannot read the state of this host: {0}")]
     Snapshot(io::Error),
     /// There is no network of its own for the tunnel.
+    #[cfg(target_os = "linux")]
     #[error(transparent)]
     Isolation(#[from] linerate_isolation::Refusal),
     /// The planner refuses to bring the tunnel up.

@@ -8,8 +8,9 @@ use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use linerate_netio::process::end_of;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Signals that ask this process to end.
@@ -74,8 +75,7 @@ impl Interruption {
     /// # Errors
     /// It cannot be waited for.
     pub(crate) fn wait(&self, child: &mut Child) -> io::Result<ExitStatus> {
-        let id = Pid::from_child(child);
-        let ended = pidfd_open(id, PidfdFlags::empty())?;
+        let ended = end_of(child)?;
         let mut forwarded = false;
         loop {
             let mut ready = vec![PollFd::new(&ended, PollFlags::IN)];
@@ -91,7 +91,7 @@ impl Interruption {
             }
             if !forwarded && self.came() {
                 // A terminal has sent it to the child, too; other senders have not.
-                let _ = kill_process(id, Signal::TERM);
+                let _ = kill_process(Pid::from_child(child), Signal::TERM);
                 forwarded = true;
             }
         }

@@ -10,8 +10,9 @@
 use std::fs;
 use std::io;
 use std::net::UdpSocket;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,11 +26,14 @@ use linerate_host::spec::HostSpec;
 use linerate_host::state::HostState;
 use linerate_host::step::Step;
 use linerate_isolation::{NetworkNamespace, UserNamespace};
+use rustix::io::dup;
+use rustix::process::{PidfdFlags, child_subreaper, getpid, pidfd_open, set_child_subreaper};
 
 use crate::context::Reporter;
 use crate::daemon::{self, StartOptions};
 use crate::error::Error;
 use crate::execute::step_executor::check_port;
+use crate::program::how_it_ended;
 use crate::read::{ConfigFile, DefaultRoutes};
 use crate::resolve::Resolved;
 use crate::snapshot;
@@ -136,7 +140,7 @@ fn start(file: &ConfigFile, user: &UserNamespace, network: &NetworkNamespace) ->
     // Its path may lead through /run, as on NixOS, or end there, as on a removable disk.
     let program = fs::canonicalize(&program).unwrap_or(program);
     let options = StartOptions { spin: daemon::spin(file.contents.spin), ..StartOptions::default() };
-    let started = |network| daemon::start_isolated(&program, &options, &file.interface, network);
+    let started = |network| start_daemon(&program, &options, &file.interface, network);
     user.with_mounts(|mounts| {
         let directory = Path::new(socket::DIRECTORY);
         let run = directory.parent().unwrap_or(directory);
@@ -146,6 +150,52 @@ fn start(file: &ConfigFile, user: &UserNamespace, network: &NetworkNamespace) ->
         DaemonClient::connect(directory, &file.interface).map_err(Error::system("connecting to linerated"))
     })?
 }
+
+/// Starts the daemon `program` for `interface` in the background, for as long as this process lives, whatever program it becomes. The
+/// interface is made in `network`. Returns when it answers.
+///
+/// # Errors
+/// It cannot be started, or it failed and wrote the reason to standard error.
+fn start_daemon(
+    program: &Path,
+    options: &StartOptions,
+    interface: &InterfaceName,
+    network: BorrowedFd<'_>,
+) -> io::Result<()> {
+    let life = pidfd_open(getpid(), PidfdFlags::empty())?;
+    // Copies, which pass on to programs.
+    let [network, life] = [dup(network)?, dup(life)?];
+    let mut command = daemon::command(program, options, interface.as_str());
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.env("LINERATE_NETWORK_FD", network.as_raw_fd().to_string());
+    command.env("LINERATE_END_FD", life.as_raw_fd().to_string());
+    // LOG_LEVEL is the command's, which may know other words. Why the daemon fails it says all the same.
+    let level = std::env::var_os(LOG_LEVEL).filter(|level| !level.is_empty());
+    command.env("LOG_LEVEL", level.unwrap_or_else(|| "silent".into()));
+    // The user's environment is for the command.
+    for variable in ["WG_PROCESS_FOREGROUND", "WG_TUN_FD", "WG_TUN_NAME_FILE", "WG_UAPI_FD"] {
+        command.env_remove(variable);
+    }
+    let failed =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot start {}: {error}", program.display()));
+    match as_nobodys_child(|| command.status())?.map_err(failed)? {
+        status if status.success() => Ok(()),
+        status => Err(io::Error::other(format!("{} {}", program.display(), how_it_ended(status)))),
+    }
+}
+
+/// Has the daemon that `start` starts fall to another process than this one, which becomes a program that may wait for
+/// all of its children. If this is process 1, it is the one that orphans fall to.
+fn as_nobodys_child<T>(start: impl FnOnce() -> T) -> io::Result<T> {
+    let reaper = child_subreaper()?;
+    set_child_subreaper(None)?;
+    let started = start();
+    set_child_subreaper(reaper)?;
+    Ok(started)
+}
+
+/// The variable that says what such a daemon logs.
+const LOG_LEVEL: &str = "LINERATE_LOG_LEVEL";
 
 /// Gives the interface of `spec` in `network` addresses, MTU and routes, and sets it up. Returns warnings.
 ///

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use linerate_control::atomic_file;
 use linerate_control::interface::InterfaceName;
 use linerate_control::zeroizing::Buffer;
-use rustix::time::{ClockId, clock_gettime};
+use linerate_netio::clock::boottime;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
@@ -32,10 +32,11 @@ use linerate_host::plan::{Hooks, possibly_applied};
 use linerate_host::spec::{Compat, Forwarding, HostSpec};
 use linerate_host::step::{GatewayTable, Implementation, Step};
 
+use crate::places;
 use crate::read::has_text;
 
 /// Where ledgers are.
-pub const DIRECTORY: &str = "/run/linerate";
+pub const DIRECTORY: &str = places::RUN;
 
 /// [`DIRECTORY`], as a path.
 pub(crate) fn directory() -> &'static Path {
@@ -406,9 +407,9 @@ impl LockedLedger {
 fn sign(mut lock: &File) {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     // The time distinguishes it from other processes with the same PID.
-    let now = clock_gettime(ClockId::Boottime);
+    let now = boottime();
     let taken = TAKEN.fetch_add(1, Ordering::Relaxed);
-    let signature = format!("{}.{taken}.{}.{}", std::process::id(), now.tv_sec, now.tv_nsec);
+    let signature = format!("{}.{taken}.{now}", std::process::id());
     // Without space the signature is empty, and so is what hooks are given: they still match.
     let _ = lock.set_len(0).and_then(|()| lock.write_all(signature.as_bytes()));
 }

@@ -34,10 +34,12 @@ mod edit;
 mod error;
 mod execute;
 mod interruption;
+#[cfg(target_os = "linux")]
 pub mod isolated;
 pub mod ledger;
 mod limits;
 mod lock;
+mod places;
 mod plan;
 mod program;
 mod read;

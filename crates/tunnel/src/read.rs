@@ -22,10 +22,11 @@ use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::ledger::{self, Ledger, LedgerHead};
+use crate::places;
 use crate::resolver::NamedEndpoint;
 
 /// The directory of files that are named by their interface (wg-quick(8)).
-pub(crate) const DIRECTORY: &str = "/etc/wireguard";
+pub(crate) const DIRECTORY: &str = places::CONFIGURATION;
 
 /// The file of a tunnel.
 pub struct ConfigFile {

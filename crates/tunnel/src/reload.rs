@@ -11,11 +11,11 @@ use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
-use linerate_host::linux::Host;
 use linerate_host::plan::gateway::restrictions_of_both;
 use linerate_host::plan::{self, Plan, ResumedReload, Rollback};
 use linerate_host::spec::{Gateway, HostSpec, Restriction};
 use linerate_host::step::{GatewayTable, Step};
+use linerate_host::system::Host;
 use linerate_host::transaction::{execute, execute_best_effort};
 
 use crate::context::Context;

@@ -12,9 +12,9 @@ use linerate_control::document::Document;
 use linerate_control::tunnel_file::{self, RunningTunnel};
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
-use linerate_host::linux::Host;
 use linerate_host::state::Link;
 use linerate_host::step::{AddressFamily, Step};
+use linerate_host::system::Host;
 
 use crate::context::Context;
 use crate::error::Error;

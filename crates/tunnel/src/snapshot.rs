@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
 use linerate_control::interface::InterfaceName;
-use linerate_host::linux::{Host, dns};
+use linerate_host::dns;
 use linerate_host::plan::{self, Warning};
 use linerate_host::spec::{Gateway, HostSpec};
 use linerate_host::state::{HeldSysctl, HostState};
 use linerate_host::step::{MAIN, Step};
+use linerate_host::system::Host;
 
 use crate::error::Error;
 use crate::ledger;

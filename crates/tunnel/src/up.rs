@@ -1,6 +1,6 @@
 //! `up`: the pipeline. In the end the tunnel is up, or the host is as it was.
 
-use linerate_host::linux::dns;
+use linerate_host::dns;
 use linerate_host::plan::Plan;
 
 use crate::context::Context;

@@ -13,9 +13,9 @@ use linerate_control::keys::PublicKey;
 use linerate_control::uapi::client::{ClientError, DaemonClient};
 use linerate_control::uapi::response::{Activity, DeviceState};
 use linerate_control::uapi::socket;
+use linerate_netio::clock::boottime;
 use linerate_netio::process::peer;
 use linerate_tunnel::{ledger, status};
-use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::AsFd;
 
 use crate::{Daemon, Time};
@@ -95,8 +95,7 @@ impl Host for System {
 
     fn now(&mut self) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let monotonic = clock_gettime(ClockId::Boottime);
-        Now { wall: Time(wall), monotonic: Duration::try_from(monotonic).unwrap_or_default() }
+        Now { wall: Time(wall), monotonic: Duration::from_nanos(boottime()) }
     }
 
     fn tunnels(&mut self) -> Result<Vec<Found>, ClientError> {

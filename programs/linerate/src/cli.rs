@@ -1,14 +1,9 @@
 //! Between the command line and `linerate-tunnel`: output, signals, errors.
 
-use std::os::fd::AsFd;
-use std::process::Child;
-use std::time::{Duration, Instant};
-
 use linerate_cli::eprint_line;
 use linerate_control::document::InvalidValue;
 use linerate_control::tunnel_file::StripError;
 use linerate_tunnel::{Error, Interruption, Reporter};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// Reports on standard error.
 pub(crate) struct Output {
@@ -68,19 +63,4 @@ impl From<InvalidValue> for CliError {
 /// Handles signals from now on.
 pub(crate) fn interruption() -> Result<Interruption, CliError> {
     Interruption::listen().map_err(|error| format!("cannot handle signals: {error}").into())
-}
-
-/// Whether `child` ends before its time is over or a signal comes.
-pub(crate) fn ends(child: &mut Child, time: Duration, interruption: &Interruption) -> bool {
-    let Ok(process) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else { return false };
-    let until = Instant::now() + time;
-    loop {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return true;
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || interruption.came() || interruption.pause(&[process.as_fd()], Some(left)).is_err() {
-            return false;
-        }
-    }
 }

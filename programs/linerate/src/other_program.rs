@@ -2,9 +2,14 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use linerate_netio::process::end_of;
+use linerate_tunnel::Interruption;
 
 /// The program that measures.
 pub(super) const LAB: &str = "linerate-lab";
@@ -23,4 +28,19 @@ pub(super) fn run(name: &str, arguments: impl IntoIterator<Item = OsString>) -> 
         ),
         _ => format!("cannot run {}: {error}", program.display()),
     })
+}
+
+/// Whether `child` ends before its time is over or a signal comes.
+pub(crate) fn ends(child: &mut Child, time: Duration, interruption: &Interruption) -> bool {
+    let Ok(process) = end_of(child) else { return false };
+    let until = Instant::now() + time;
+    loop {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return true;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || interruption.came() || interruption.pause(&[process.as_fd()], Some(left)).is_err() {
+            return false;
+        }
+    }
 }

@@ -1,12 +1,11 @@
 //! The Linux host: reads its state and applies steps, over netlink.
 //!
-//! Except for name servers ([`dns`]) and iptables, which alone can read its rules of the older kind, no program is run. The plan decides what is done, and in which order. Routes,
-//! addresses and rules are sent to the kernel in batches (`socket`), firewall tables in one transaction
-//! (`firewall`).
+//! Except for iptables, which alone can read its rules of the older kind, no program is run. The plan decides what is
+//! done, and in which order. Routes, addresses and rules are sent to the kernel in batches (`socket`), firewall tables in
+//! one transaction (`firewall`).
 
 #[cfg(test)]
 mod corpus;
-pub mod dns;
 mod firewall;
 mod foreign;
 mod gateway;
@@ -15,7 +14,6 @@ mod hostile;
 mod links;
 mod nftables;
 mod prefix;
-pub mod program;
 mod route_watch;
 mod routes;
 mod rules;
@@ -34,9 +32,11 @@ use linerate_netlink::{Message, NetlinkError, Request};
 
 pub use self::route_watch::DefaultRouteWatch;
 use self::socket::NetlinkSocket;
-use crate::state::HostState;
+pub use crate::plan::messages::as_commands;
+use crate::state::{Foreign, HostState};
 use crate::step::{Implementation, Opening, Step};
-pub use foreign::{Foreign, legacy_chains};
+use crate::transaction::ApplyError;
+pub use foreign::legacy_chains;
 
 // linux/netlink.h
 const NETLINK_ROUTE: isize = 0;
@@ -47,20 +47,6 @@ pub struct Host {
     routing: NetlinkSocket,
     /// None if the kernel has no netfilter.
     filter: Option<NetlinkSocket>,
-}
-
-/// A step that was refused: those before it are done, those after it are not.
-///
-/// Consecutive firewall steps are one transaction: none of them is done then, and the index is that of the first.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}{}", explanation.as_deref().map(|text| format!(": {text}")).unwrap_or_default())]
-pub struct ApplyError {
-    /// Which of the steps, from 0.
-    pub index: usize,
-    /// Why, with the errno ([`io::Error::raw_os_error`]) if the kernel refused it.
-    pub error: io::Error,
-    /// The kernel's explanation (`NETLINK_EXT_ACK`), and how many later steps could not be rolled back.
-    pub explanation: Option<String>,
 }
 
 impl Host {

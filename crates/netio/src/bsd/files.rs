@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, open};
 
 use crate::sys::kqueue::Queue;
 
-/// Becomes readable when a file may have been deleted, moved or replaced.
+/// Becomes readable when what is watched of a file or of a folder may have happened.
 pub struct FileWatch {
     queue: Queue,
     /// It is watched until it is closed.
@@ -17,21 +17,34 @@ pub struct FileWatch {
 }
 
 impl FileWatch {
-    /// Watches the file `path` from now on.
+    /// Watches from now on whether the file `path` is deleted, moved or replaced.
     ///
     /// # Errors
     /// Its folder cannot be read.
     pub fn new(path: &Path) -> io::Result<Self> {
-        let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        Self::of_folder(path.parent().ok_or(io::ErrorKind::InvalidInput)?)
+    }
+
+    /// Watches from now on whether files are made in `folder`, renamed, or deleted from it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn of_folder(folder: &Path) -> io::Result<Self> {
         let folder = open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let queue = Queue::new()?;
         queue.watch_folder(folder.as_fd())?;
         Ok(Self { queue, _folder: folder })
     }
 
-    /// Discards the events; whoever watches looks at the file.
-    pub fn drain(&self) {
-        self.queue.take();
+    /// # Errors
+    /// Always: whoever asks looks from time to time.
+    pub fn of_writes<P: AsRef<Path>>(_: impl IntoIterator<Item = P>) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Discards the events; whoever watches looks at the file. Returns whether there were any.
+    pub fn drain(&self) -> bool {
+        self.queue.take().is_some()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Child;
 
 use rustix::net::{AddressFamily, SocketType};
 
@@ -46,6 +47,17 @@ impl AsFd for Signals {
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let pid = credentials::peer(socket)?;
     Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
+}
+
+/// A descriptor that is readable once `child`, which nobody has waited for yet, has ended.
+///
+/// # Errors
+///
+/// Those of kqueue(2): EMFILE, ENOMEM.
+pub fn end_of(child: &Child) -> io::Result<OwnedFd> {
+    let queue = Queue::new()?;
+    queue.watch_end(child.id())?;
+    Ok(queue.into())
 }
 
 /// A stream socket of the unix family, without a name and not connected. Programs do not inherit it.

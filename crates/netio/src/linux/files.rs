@@ -7,26 +7,52 @@ use std::path::Path;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// Becomes readable when a file may have been deleted, moved or replaced.
+/// Becomes readable when what is watched of a file or of a folder may have happened.
 pub struct FileWatch(OwnedFd);
 
 impl FileWatch {
-    /// Watches the file `path` from now on.
+    /// Watches from now on whether the file `path` is deleted, moved or replaced.
     ///
     /// # Errors
     /// There is no such file, or no watch is left.
     pub fn new(path: &Path) -> io::Result<Self> {
-        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         // Deleting the name of a socket in use changes its link count (ATTRIB); DELETE_SELF comes only when it is
         // closed.
-        inotify::add_watch(&watch, path, WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF)?;
+        Self::watch([path], WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF)
+    }
+
+    /// Watches from now on whether files are moved into `folder`, or deleted from it.
+    ///
+    /// # Errors
+    /// As [`FileWatch::new`].
+    pub fn of_folder(folder: &Path) -> io::Result<Self> {
+        Self::watch([folder], WatchFlags::MOVED_TO | WatchFlags::DELETE)
+    }
+
+    /// Watches from now on whether something is written to `files`.
+    ///
+    /// # Errors
+    /// As [`FileWatch::new`].
+    pub fn of_writes<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> io::Result<Self> {
+        Self::watch(files, WatchFlags::MODIFY)
+    }
+
+    fn watch<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>, what: WatchFlags) -> io::Result<Self> {
+        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        for path in paths {
+            inotify::add_watch(&watch, path.as_ref(), what)?;
+        }
         Ok(Self(watch))
     }
 
-    /// Discards the events; whoever watches looks at the file.
-    pub fn drain(&self) {
+    /// Discards the events; whoever watches looks at the file. Returns whether there were any.
+    pub fn drain(&self) -> bool {
         let mut buffer = [0u8; 1024];
-        while rustix::io::read(&self.0, &mut buffer).is_ok_and(|length| length > 0) {}
+        let mut happened = false;
+        while rustix::io::read(&self.0, &mut buffer).is_ok_and(|length| length > 0) {
+            happened = true;
+        }
+        happened
     }
 }
 

@@ -1,9 +1,11 @@
-//! signalfd(2), SO_PEERCRED, and system calls that a seccomp filter traps.
+//! signalfd(2), SO_PEERCRED, pidfd_open(2), and system calls that a seccomp filter traps.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Child;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::process::{Signal, TrappedCalls};
 use crate::sys::{options, signal, trap};
@@ -48,6 +50,15 @@ impl AsFd for Signals {
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let pid = options::peer(socket)?;
     Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
+}
+
+/// A descriptor that is readable once `child`, which nobody has waited for yet, has ended.
+///
+/// # Errors
+///
+/// Those of pidfd_open(2): EMFILE, ENOMEM.
+pub fn end_of(child: &Child) -> io::Result<OwnedFd> {
+    Ok(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?)
 }
 
 /// A stream socket of the unix family, without a name and not connected. Programs do not inherit it.

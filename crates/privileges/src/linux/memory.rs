@@ -26,6 +26,9 @@ pub fn lock() -> Result<(), String> {
 
 /// Prevents core files and tracing by processes of the same user; /proc/PID then belongs to root (PR_SET_DUMPABLE).
 /// Call it after changing the user, which resets it to fs.suid_dumpable.
-pub(super) fn deny_tracing() -> Result<(), String> {
+///
+/// # Errors
+/// In one sentence.
+pub fn deny_tracing() -> Result<(), String> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| format!("PR_SET_DUMPABLE: {error}"))
 }

@@ -10,7 +10,7 @@ use linerate_netio::process::share_heap;
 use rustix::thread::{CapabilitySet, capabilities as own_capabilities, set_no_new_privs};
 
 pub use capabilities::{DAEMON_MAX, FIREWALL_SUPERVISOR_MAX, SUPERVISOR_MAX};
-pub use memory::lock as lock_memory;
+pub use memory::{deny_tracing, lock as lock_memory};
 
 use filter::Program;
 

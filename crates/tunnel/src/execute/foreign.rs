@@ -10,10 +10,10 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use linerate_host::linux::Host;
-use linerate_host::linux::program::{self, WaitLimit};
 use linerate_host::plan::opening::{firewalld_names, iptables, to_close, to_open, ufw_tuples};
+use linerate_host::program::{self, WaitLimit};
 use linerate_host::step::{ForeignFirewall, Opening, Way};
+use linerate_host::system::Host;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::ledger;

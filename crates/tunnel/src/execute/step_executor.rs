@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::request::DeviceUpdate;
-use linerate_host::linux::dns;
-use linerate_host::linux::program::WaitLimit;
-use linerate_host::linux::{ApplyError, Host};
-use linerate_host::plan::{messages, opening};
+use linerate_host::dns;
+use linerate_host::plan::opening;
+use linerate_host::program::WaitLimit;
 use linerate_host::step::{Implementation, Step};
-use linerate_host::transaction::{Executor, StepError};
+use linerate_host::system::{Host, as_commands};
+use linerate_host::transaction::{ApplyError, Executor, StepError};
 
 use rustix::io::Errno;
 
@@ -140,7 +140,7 @@ impl Executor for StepExecutor<'_> {
 impl StepExecutor<'_> {
     fn report(&self, steps: &[Step]) {
         if self.reports_steps {
-            messages::as_commands(steps).iter().for_each(|command| self.context.reporter.step(command));
+            as_commands(steps).iter().for_each(|command| self.context.reporter.step(command));
         }
     }
 

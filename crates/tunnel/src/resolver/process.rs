@@ -79,8 +79,9 @@ const ENVIRONMENT: [&str; 3] = ["LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES"];
 /// # Errors
 /// It cannot be started.
 pub fn start(arguments: &[&str], input: Stdio, output: Stdio) -> io::Result<Child> {
-    // Also finds the running program after an update has replaced its file.
-    let mut command = Command::new("/proc/self/exe");
+    // On Linux this finds the running program also after an update has replaced its file.
+    let program = if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { env::current_exe()? };
+    let mut command = Command::new(program);
     command.arg0("linerate").args(arguments).stdin(input).stdout(output).stderr(Stdio::null());
     // There may be keys and passwords among the others.
     let is_needed =

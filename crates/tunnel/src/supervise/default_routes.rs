@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use linerate_control::tunnel_file::Gateway;
-use linerate_host::linux::DefaultRouteWatch;
+use linerate_host::system::DefaultRouteWatch;
 
 use super::Supervisor;
 use super::troubles::Task;

@@ -51,7 +51,7 @@ impl Supervisor<'_> {
         {
             self.context.message(format_args!("{}: {error}", self.interface));
             // The attempt has written the ledger, which must not cause the next one.
-            self.stale |= self.ledgers.clear();
+            self.stale |= self.ledgers.drain();
         }
         self.retries.iter().map(|(_, retry)| retry.pause()).min()
     }

@@ -4,13 +4,12 @@
 //! died (`restart`).
 //!
 //! In the background it is a process of its own, `PROGRAM supervise IFACE`, where PROGRAM is the one that this library
-//! is in. It follows the ledger (`ledger_watch`): `reload` changes which names it resolves, and without a ledger it
+//! is in. It follows the ledger: `reload` changes which names it resolves, and without a ledger it
 //! ends. It never sets an endpoint of a peer that answers, so that it cannot undo a roam.
 
 mod default_routes;
 pub mod endpoint_retry;
 mod endpoints;
-mod ledger_watch;
 mod notify;
 mod outcomes;
 mod restart;
@@ -30,9 +29,9 @@ use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::response::{DeviceState, ReplyError};
 use linerate_control::uapi::socket;
 use linerate_control::zeroizing::Buffer;
-use linerate_host::linux::DefaultRouteWatch;
-use linerate_privileges::{confine_supervisor, lock_memory};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use linerate_host::system::DefaultRouteWatch;
+use linerate_netio::files::FileWatch;
+use linerate_privileges::{confine_supervisor, deny_tracing, lock_memory};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -42,8 +41,6 @@ use crate::resolver::NamedEndpoint;
 use crate::status::is_absence;
 use crate::{Options, background, down};
 use endpoint_retry::EndpointRetry;
-use ledger_watch::LedgerWatch;
-use outcomes::UsageWatch;
 use restart::{LastState, RestartLimit};
 use troubles::Task;
 
@@ -172,7 +169,7 @@ enum Rights {
 struct Supervisor<'a> {
     interface: &'a InterfaceName,
     context: Context<'a>,
-    ledgers: LedgerWatch,
+    ledgers: FileWatch,
     /// The supervisor's lock; `doctor` finds this process by it.
     lock: Option<File>,
     /// What it cannot do at present.
@@ -208,7 +205,7 @@ struct Supervisor<'a> {
     /// When that last failed, until it succeeds.
     outcomes_failed: Option<Instant>,
     /// Tells when something may have.
-    usage: Option<UsageWatch>,
+    usage: Option<FileWatch>,
     /// Tells of default routes, with `Gateway = auto`.
     default_routes: Option<DefaultRouteWatch>,
     /// Whether they may have changed before that, since they were read for the plan.
@@ -220,15 +217,15 @@ struct Supervisor<'a> {
 impl<'a> Supervisor<'a> {
     fn new(interface: &'a InterfaceName, context: Context<'a>) -> Result<Self, Error> {
         // It holds the tunnel's keys. Programs that it starts may dump core as usual.
-        set_dumpable_behavior(DumpableBehavior::NotDumpable)
-            .map_err(|errno| Error::System("cannot turn core dumps off".to_owned(), errno.into()))?;
+        deny_tracing().map_err(|reason| Error::State(format!("cannot turn core dumps off: {reason}")))?;
         if let Err(reason) = lock_memory() {
             context.warn(format_args!("{interface}: keys in this process's memory may reach swap: {reason}"));
         }
         Ok(Self {
             interface,
             context,
-            ledgers: LedgerWatch::new()?,
+            ledgers: FileWatch::of_folder(ledger::directory())
+                .map_err(|error| Error::System(format!("cannot watch {}", ledger::DIRECTORY), error))?,
             lock: None,
             troubles: BTreeMap::new(),
             since: None,
@@ -260,7 +257,7 @@ impl<'a> Supervisor<'a> {
     fn observe(&mut self) -> Result<Observed, Error> {
         let begun = Instant::now();
         // Before the state is read: later events count for the next time.
-        self.usage.iter().for_each(UsageWatch::clear);
+        self.usage.as_ref().map(FileWatch::drain);
         let observed = match self.follow_ledger() {
             Ok(true) => match self.ask(TunnelClient::get) {
                 Ok(device) => Observed::Running(device),
@@ -290,7 +287,7 @@ impl<'a> Supervisor<'a> {
     /// They cannot be read.
     fn follow_ledger(&mut self) -> Result<bool, LedgerError> {
         // Before reading: later changes count for the next call.
-        self.stale |= self.ledgers.clear();
+        self.stale |= self.ledgers.drain();
         if !std::mem::take(&mut self.stale) {
             return Ok(true);
         }

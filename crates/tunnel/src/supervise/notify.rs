@@ -1,6 +1,7 @@
 //! Notifications of a service to systemd (sd_notify(3)): ready, stopping.
 
 use std::io;
+#[cfg(target_os = "linux")]
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -11,6 +12,7 @@ use crate::context::Context;
 pub(super) fn send(state: &str, context: Context<'_>) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let address = match path.as_bytes() {
+        #[cfg(target_os = "linux")]
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
         _ => SocketAddr::from_pathname(&path),
     };

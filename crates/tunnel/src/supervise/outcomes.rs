@@ -1,7 +1,6 @@
 //! Writes into the tunnel's file what became of its peers while the tunnel ran, for whoever reads the file next: a
 //! client that has expired becomes a comment, and a key that has taken the place of another is in its place.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use linerate_control::keys::PublicKey;
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::usage::file_names;
-use rustix::fs::inotify;
+use linerate_netio::files::FileWatch;
 
 use super::Supervisor;
 use super::troubles::Task;
@@ -21,33 +20,6 @@ use crate::read::ConfigFile;
 use crate::save::replace;
 use crate::{limits, lock, reload};
 
-/// Notices that a daemon has written what peers have used, with inotify(7): it does so at once when a peer expires or
-/// is replaced.
-pub(super) struct UsageWatch(OwnedFd);
-
-impl AsFd for UsageWatch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl UsageWatch {
-    /// Watches the files of `interface` in `directory`; none if there are none.
-    pub(super) fn new(directory: &Path, interface: &str) -> Option<Self> {
-        let fd = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok()?;
-        for name in file_names(interface) {
-            inotify::add_watch(&fd, directory.join(name), inotify::WatchFlags::MODIFY).ok()?;
-        }
-        Some(Self(fd))
-    }
-
-    /// Forgets what has changed.
-    pub(super) fn clear(&self) {
-        let mut events = [0u8; 4096];
-        while rustix::io::read(&self.0, &mut events).is_ok_and(|length| length > 0) {}
-    }
-}
-
 impl Supervisor<'_> {
     /// Watches the files of the daemon's usage if peers of `file` have an end or a successor.
     pub(super) fn watch_usage(&mut self, ledger: &Ledger, file: &ConfigFile) {
@@ -57,7 +29,9 @@ impl Supervisor<'_> {
             self.note(Task::Outcomes, None);
         }
         let directory = ledger.usage.as_deref().filter(|_| self.has_outcomes);
-        self.usage = directory.and_then(|directory| UsageWatch::new(directory, self.interface.as_str()));
+        // It is written at once when a peer expires or is replaced.
+        let files = |directory: &Path| file_names(self.interface.as_str()).map(|name| directory.join(name));
+        self.usage = directory.and_then(|directory| FileWatch::of_writes(files(directory)).ok());
     }
 
     /// When to look for what became of peers, where nothing tells, or to try again to write it.

@@ -11,7 +11,7 @@ use linerate_tunnel::Interruption;
 use serde_json::Value;
 
 use super::measure::Direction;
-use crate::cli::ends;
+use crate::other_program::ends;
 
 /// Milliseconds for its connection: TCP tries three times again within that.
 const CONNECT: &str = "8000";

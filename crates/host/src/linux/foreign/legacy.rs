@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::KNOWN;
 use super::rule::unread;
-use super::{Foreign, KNOWN};
-use crate::linux::program::{self, WaitLimit};
 use crate::plan::opening::id;
+use crate::program::{self, WaitLimit};
 use crate::spec::AddressRange;
-use crate::state::{Exception, FirewallTool, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict, NamePattern};
+use crate::state::{
+    Exception, FirewallTool, Foreign, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict, NamePattern,
+};
 
 /// The iptables of one version of IP that keeps rules in nf_tables, if it is installed.
 pub(super) fn of_nftables(family: &str) -> Option<String> {

@@ -9,7 +9,7 @@ mod marks;
 mod rule;
 mod sets;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use linerate_netlink::{Attributes, Message, NLM_F_DUMP, NetlinkError, Request, attribute, text_of};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ use super::nftables::{
 };
 use super::socket::NetlinkSocket;
 use crate::plan::opening;
-use crate::state::{FirewallTool, ForeignChain, ForeignHook, ForeignRule};
+use crate::state::{FirewallTool, Foreign, ForeignChain, ForeignHook, ForeignRule};
 use crate::step::{ForeignFirewall, Opening};
 
 const NFT_MSG_NEWCHAIN: u16 = NFNL_SUBSYS_NFTABLES << 8 | 3;
@@ -36,15 +36,6 @@ const KNOWN: u32 = 0x2 | 0x4;
 
 /// The names of links by their indices.
 pub(super) type Names = HashMap<u32, String>;
-
-/// What is there of firewalls of others.
-#[derive(Default)]
-pub struct Foreign {
-    /// Their base chains.
-    pub chains: Vec<ForeignChain>,
-    /// What tunnels have opened in them ([`Opening::id`]).
-    pub openings: BTreeSet<String>,
-}
 
 /// A chain in a message of the list.
 struct Chain {

@@ -1,4 +1,4 @@
-//! kqueue(2): signals, a timer, a watched folder or socket behind a descriptor, which poll(2) can wait for
+//! kqueue(2): signals, a timer, a watched folder, process or socket behind a descriptor, which poll(2) can wait for
 //! (sys/kern/kern_event.c, kqueue_poll; XNU: bsd/kern/kern_event.c, kqueue_kqfilter).
 
 use std::io;
@@ -79,6 +79,18 @@ impl Queue {
         self.change(event(TIMER, libc::EVFILT_TIMER, libc::EV_ADD | libc::EV_CLEAR, os::TIMER, time))
     }
 
+    /// An event when a child of this process has ended. One that has not been waited for is found by FreeBSD
+    /// (sys/kern/kern_event.c, filt_procattach: pfind_any), and not by XNU, where the event is raised here.
+    pub(crate) fn watch_end(&self, child: u32) -> io::Result<()> {
+        match self.change(event(child as usize, libc::EVFILT_PROC, libc::EV_ADD, libc::NOTE_EXIT, 0)) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                self.watch_flag()?;
+                self.raise()
+            }
+            watched => watched,
+        }
+    }
+
     /// Takes the next event: the number of its signal, of the timer, or of the watched descriptor.
     pub(crate) fn take(&self) -> Option<usize> {
         let mut taken = event(0, 0, 0, 0, 0);
@@ -92,6 +104,12 @@ impl Queue {
         // SAFETY: one change, which lives past the call; there is no room for events, so that none is waited for.
         checked(unsafe { libc::kevent(self.0.as_raw_fd(), &raw const change, 1, ptr::null_mut(), 0, ptr::null()) })?;
         Ok(())
+    }
+}
+
+impl From<Queue> for OwnedFd {
+    fn from(queue: Queue) -> Self {
+        queue.0
     }
 }
 

@@ -19,7 +19,7 @@ use rustix::process::geteuid;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::cli::ends;
+use crate::other_program::ends;
 
 /// The user and group of nobody on Linux (the kernel's overflow IDs).
 const NOBODY: u32 = 65534;

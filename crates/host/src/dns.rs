@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use linerate_control::atomic_file;
 
-use super::program::{self, WaitLimit};
+use crate::program::{self, WaitLimit};
 use crate::spec::Dns;
 use crate::step::DnsManager;
 

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use linerate_netio::process::end_of;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Limits how long a program may run.
 #[derive(Clone, Copy)]
@@ -98,7 +99,7 @@ enum End {
 
 fn wait_for(child: &mut Child, wait: &WaitLimit<'_>) -> io::Result<End> {
     let group = Pid::from_child(child);
-    let end = ended(group, wait);
+    let end = ended(child, group, wait);
     // It exists, at least as a zombie, until it is waited for: the process group is still its own.
     if !matches!(end, Ok(None)) {
         let _ = kill_process_group(group, Signal::KILL);
@@ -108,14 +109,14 @@ fn wait_for(child: &mut Child, wait: &WaitLimit<'_>) -> io::Result<End> {
 }
 
 /// Returns `None` if the program exited, else why it must be killed.
-fn ended(program: Pid, wait: &WaitLimit<'_>) -> io::Result<Option<End>> {
-    let pidfd = pidfd_open(program, PidfdFlags::empty())?;
+fn ended(child: &Child, group: Pid, wait: &WaitLimit<'_>) -> io::Result<Option<End>> {
+    let end = end_of(child)?;
     let stop: Vec<BorrowedFd<'_>> = wait.stop.into_iter().collect();
-    match readable(pidfd.as_fd(), &stop, wait.limit)? {
+    match readable(end.as_fd(), &stop, wait.limit)? {
         Some(0) => Ok(None),
         Some(_) => {
-            kill_process_group(program, Signal::TERM)?;
-            readable(pidfd.as_fd(), &[], GRACE)?;
+            kill_process_group(group, Signal::TERM)?;
+            readable(end.as_fd(), &[], GRACE)?;
             Ok(Some(End::Interrupted))
         }
         None => Ok(Some(End::TimedOut)),

@@ -3,7 +3,7 @@
 #
 #   tests/freebsd/smoke.sh LINERATED      as root; ten minutes at most
 #
-# linerate-wg, if it is in the same folder, is compared with the system's wg.
+# linerate-wg, if it is in the same folder, is compared with the system's wg; linerate, if it is, brings a file's tunnel up.
 #
 # A line for each check, and at the end `N passed, N failed, N skipped`; the rest is for people: what each ioctl of the
 # set-up answers, how fast a tunnel is between two vnet jails and how many system calls that takes, beside the kernel's
@@ -48,7 +48,7 @@ rm -rf "$work"
 mkdir -p "$work"
 
 tidy() {
-	for tunnel in smoke0 smokea smokeb; do rm -f "$sockets/$tunnel.sock"; done
+	for tunnel in smoke0 smokef smokea smokeb; do rm -f "$sockets/$tunnel.sock"; done
 	sleep 1
 	for jail in smokea smokeb; do jail -r "$jail" 2>/dev/null; done
 	[ -z "${epair:-}" ] || ifconfig "$epair" destroy 2>/dev/null
@@ -110,6 +110,65 @@ if ifconfig smoke0 >/dev/null 2>&1; then
 fi
 check up-after-a-crash "$linerated" smoke0
 rm -f "$sockets/smoke0.sock"
+
+# --- the tunnel of a file, by linerate -----------------------------------------------------------------------------
+
+title "linerate up, reload and down"
+linerate=$(dirname "$linerated")/linerate
+file=$work/smokef.conf
+# What a tunnel may change, without what changes by itself.
+host_is() { ifconfig -l && netstat -rn | awk '{ print $1, $2, $3 }' && cat /etc/resolv.conf; }
+goes_to() { route -n get "-$1" "$2" | grep "interface: $3\$"; } # FAMILY ADDRESS INTERFACE
+write_file() { # ALLOWED-IPS
+	cat >"$file" <<-END
+		[Interface]
+		PrivateKey = $(wg genkey)
+		ListenPort = 51998
+		Address = 10.92.0.1/24, fd00:92::1/64
+		DNS = 192.0.2.53
+		[Peer]
+		PublicKey = $(wg genkey | wg pubkey)
+		Endpoint = 198.51.100.1:51820
+		AllowedIPs = $1
+	END
+}
+if [ ! -x "$linerate" ]; then
+	skip linerate "there is no $linerate"
+else
+	umask 077
+	host_is >"$work/before"
+	check linerate-keys sh -c 'key=$("$0" genkey) && test "$(echo "$key" | "$0" pubkey)" = "$(echo "$key" | wg pubkey)"' "$linerate"
+	write_file "10.93.0.0/16, fd00:93::/64"
+	check linerate-plan "$linerate" plan "$file"
+	cat "$work/linerate-plan.log"
+	check linerate-up "$linerate" up --verbose "$file"
+	cat "$work/linerate-up.log"
+	check linerate-address sh -c 'ifconfig smokef | grep "inet 10.92.0.1 " && ifconfig smokef | grep "inet6 fd00:92::1 "'
+	check linerate-route goes_to inet 10.93.1.1 smokef
+	check linerate-route6 goes_to inet6 fd00:93::7 smokef
+	check linerate-dns grep 192.0.2.53 /etc/resolv.conf
+	check linerate-show sh -c 'test "$("$0" show smokef dump)" = "$(wg show smokef dump)"' "$linerate"
+	check linerate-status sh -c '"$0" status smokef | grep "10.92.0.1/24"' "$linerate"
+	check linerate-top "$linerate" top --batch -n 1
+	check linerate-metrics "$linerate" metrics
+	# The endpoint's own network: it stays outside.
+	sed -i '' 's|10.93.0.0/16|198.51.100.0/24|' "$file"
+	check linerate-reload "$linerate" reload --verbose "$file"
+	cat "$work/linerate-reload.log"
+	check linerate-reload-adds goes_to inet 198.51.100.7 smokef
+	check linerate-reload-removes gone goes_to inet 10.93.1.1 smokef
+	check linerate-endpoint gone goes_to inet 198.51.100.1 smokef
+	check linerate-down "$linerate" down --verbose "$file"
+	check linerate-is-gone soon gone ifconfig smokef
+	host_is >"$work/after"
+	check linerate-leaves-nothing diff "$work/before" "$work/after"
+	# A daemon that was killed leaves an interface, which down removes.
+	"$linerate" up "$file" >"$work/linerate-again.log" 2>&1 || bad linerate-again "$(tail -n 1 "$work/linerate-again.log")"
+	pkill -KILL -f "linerated smokef"
+	sleep 1
+	check linerate-down-after-a-crash "$linerate" down "$file"
+	check linerate-crash-leaves-nothing soon gone ifconfig smokef
+fi
 
 # --- a tunnel between two vnet jails ------------------------------------------------------------------------------
 

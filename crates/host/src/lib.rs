@@ -8,6 +8,10 @@
 #![forbid(unsafe_code)]
 
 pub mod dns;
+// FreeBSD's is decided by functions that are tested on every system.
+#[cfg(any(test, not(target_os = "linux")))]
+pub mod freebsd;
+#[cfg(target_os = "linux")]
 pub mod linux;
 pub mod plan;
 pub mod program;
@@ -16,4 +20,7 @@ pub mod state;
 pub mod step;
 pub mod transaction;
 
+#[cfg(not(target_os = "linux"))]
+pub use freebsd as system;
+#[cfg(target_os = "linux")]
 pub use linux as system;

@@ -25,6 +25,9 @@ pub struct HostState {
     pub disabled_families: Vec<AddressFamily>,
     /// The sysctls that a plan may set, by their dotted name; unreadable ones are absent.
     pub sysctls: BTreeMap<String, String>,
+    /// There is one routing table and no rule but one for each family that selects it, as on FreeBSD.
+    #[serde(default)]
+    pub one_table: bool,
     /// The service that manages name servers.
     pub dns: DnsManager,
     /// The kernel has nf_tables.

@@ -11,9 +11,12 @@ use linerate_wg::keys;
 use linerate_wg::show::{self, Field};
 
 use crate::cli::CliError;
-use crate::other_program::{LAB, PROXY};
+use crate::{client, events, metrics, names, top, tunnels};
+#[cfg(target_os = "linux")]
 use crate::{
-    client, doctor, events, metrics, names, other_program, ping, run, server, speed, top, tunnels, web_helper,
+    doctor,
+    other_program::{self, LAB, PROXY},
+    ping, run, server, speed, web_helper,
 };
 
 /// The arguments of `linerate`.
@@ -56,6 +59,7 @@ enum Command {
         A change reaches the running tunnel at once, and disturbs nobody else.")]
     Client(client::ClientArguments),
 
+    #[cfg(target_os = "linux")]
     /// Run a tunnel on this machine and show how fast it is (package linerate-lab)
     ///
     /// Runs `linerate-lab demo`.
@@ -157,6 +161,7 @@ enum Command {
         arguments: Vec<OsString>,
     },
 
+    #[cfg(target_os = "linux")]
     /// Run a command of wg-quick
     ///
     /// Supports all commands of `wg-quick` (wireguard-tools 1.0.20260223) with the same files, and runs tunnels in
@@ -213,6 +218,7 @@ enum Command {
         name: String,
     },
 
+    #[cfg(target_os = "linux")]
     /// Run a command in a tunnel and nowhere else, without root
     ///
     /// The command has a network of its own, in which there is the tunnel alone: what the tunnel does not carry goes nowhere,
@@ -258,6 +264,7 @@ enum Command {
         \x20 linerate status --json")]
     Status(tunnels::StatusArguments),
 
+    #[cfg(target_os = "linux")]
     /// Make, show, change and remove a server for WireGuard clients
     #[command(
         subcommand_required = true,
@@ -272,6 +279,7 @@ enum Command {
         command: server::Command,
     },
 
+    #[cfg(target_os = "linux")]
     /// Measure the handshake with a peer, and round trips through the tunnel
     ///
     /// Sends ICMP echo requests through the tunnel of the peer, whatever the routes say, and prints with each answer
@@ -282,6 +290,7 @@ enum Command {
         \x20 sudo linerate ping laptop --json")]
     Ping(ping::PingArguments),
 
+    #[cfg(target_os = "linux")]
     /// Measure how fast the tunnel to a peer is, and say what bounds it
     ///
     /// Loads the tunnel for some seconds each way, with one TCP stream, and prints the throughput, what was lost and sent
@@ -305,6 +314,7 @@ enum Command {
         machines did) and `bottleneck` (`says`, `because`). What is not known is null.")]
     Speed(speed::SpeedArguments),
 
+    #[cfg(target_os = "linux")]
     /// Say what is wrong with tunnels, why, and what mends it
     ///
     /// Looks for the causes of missing handshakes, of traffic that does not pass and of slowness: in the daemon's counters,
@@ -365,6 +375,7 @@ enum Command {
         \x20 NO_COLOR     no colours, whatever its value")]
     Top(top::TopArguments),
 
+    #[cfg(target_os = "linux")]
     /// Answer the page's questions (for linerate-web)
     #[command(hide = true)]
     WebHelper(web_helper::HelperArguments),
@@ -396,6 +407,7 @@ enum Command {
         server: Option<String>,
     },
 
+    #[cfg(target_os = "linux")]
     /// Measure and compare the WireGuard implementations on this machine (package linerate-lab)
     ///
     /// Runs `linerate-lab`. `linerate lab help` lists its commands.
@@ -406,6 +418,7 @@ enum Command {
         arguments: Vec<OsString>,
     },
 
+    #[cfg(target_os = "linux")]
     /// Use a tunnel without root: SOCKS5, HTTP, forwards (package linerate-proxy)
     ///
     /// Runs `linerate-proxy`. `linerate proxy --help` has its options.
@@ -451,6 +464,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
     };
     match command {
         Command::Client(arguments) => without_code(client::main(&arguments)),
+        #[cfg(target_os = "linux")]
         Command::Demo { arguments } => other_program::run(LAB, std::iter::once("demo".into()).chain(arguments)),
         Command::Events(arguments) => events::main(&arguments),
         Command::Genkey => keys::genkey(),
@@ -462,21 +476,28 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
         }
         Command::Metrics(arguments) => metrics::main(&arguments),
         Command::Wg { arguments } => Ok(linerate_wg::wg::main("linerate wg", &arguments)),
+        #[cfg(target_os = "linux")]
         Command::WgQuick { arguments } => Ok(crate::wg_quick::main("linerate wg-quick", &arguments)),
         Command::Up(arguments) => without_code(tunnels::up(&arguments)),
         Command::Down(arguments) => without_code(tunnels::down(&arguments)),
         Command::Reload(arguments) => without_code(tunnels::reload(&arguments)),
         Command::Save { name } => without_code(tunnels::save(&name)),
+        #[cfg(target_os = "linux")]
         Command::Run(arguments) => Ok(run::main(&arguments)),
         Command::Plan(arguments) => without_code(tunnels::plan(&arguments)),
         Command::Status(arguments) => without_code(tunnels::status(&arguments)),
+        #[cfg(target_os = "linux")]
         Command::Server { command } => without_code(server::run(&command)),
+        #[cfg(target_os = "linux")]
         Command::Ping(arguments) => without_code(ping::main(&arguments)),
+        #[cfg(target_os = "linux")]
         Command::Speed(arguments) => without_code(speed::main(&arguments)),
+        #[cfg(target_os = "linux")]
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Supervise { interface } => without_code(tunnels::supervise(&interface)),
         Command::Resolve => tunnels::resolve(),
         Command::Top(arguments) => top::main(&arguments),
+        #[cfg(target_os = "linux")]
         Command::WebHelper(arguments) => web_helper::main(&arguments),
         Command::Version => print(concat!("linerate ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         Command::Man { directory } => {
@@ -484,7 +505,9 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
         }
         Command::Completions { shell } => documents::print_completions(Arguments::command(), shell),
         Command::Names { what, server } => names::main(what, server.as_deref()),
+        #[cfg(target_os = "linux")]
         Command::Lab { arguments } => other_program::run(LAB, arguments),
+        #[cfg(target_os = "linux")]
         Command::Proxy { arguments } => other_program::run(PROXY, arguments),
     }
 }

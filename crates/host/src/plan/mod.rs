@@ -17,6 +17,7 @@ mod isolated;
 pub mod messages;
 pub mod model;
 mod mtu;
+pub(crate) mod one_table;
 pub mod opening;
 mod policy_routing;
 mod reload;

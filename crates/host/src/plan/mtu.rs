@@ -67,7 +67,7 @@ fn is_local(state: &HostState, address: &IpAddr) -> bool {
 
 /// The route of a packet without a mark: the rules in order, and in each table the longest prefix with the lowest
 /// metric (fib_rules_lookup in net/core/fib_rules.c).
-fn path<'a>(state: &'a HostState, address: &IpAddr) -> Option<&'a Route> {
+pub(super) fn path<'a>(state: &'a HostState, address: &IpAddr) -> Option<&'a Route> {
     let family = AddressFamily::of(address);
     let mut rules: Vec<_> = state.rules.iter().filter(|rule| rule.family == family).collect();
     rules.sort_by_key(|rule| rule.priority);

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::conflicts::{ConflictOutcome, ConflictingRoutes};
 use super::policy_routing::{self, RoutingIds};
-use super::{Plan, PlanError, addresses, firewall, model};
+use super::{Plan, PlanError, addresses, firewall, model, one_table};
 use crate::spec::{Compat, HostSpec, Table};
 use crate::state::HostState;
 use crate::step::{AddressFamily, MAIN, Route, Step};
@@ -17,23 +17,23 @@ use crate::step::{AddressFamily, MAIN, Route, Step};
 pub(super) const SRC_VALID_MARK: &str = "net.ipv4.conf.all.src_valid_mark";
 
 /// The protocol of routes added with `ip route` (rtnetlink.h, `RTPROT_BOOT`); ours use the same.
-const PROTOCOL: u8 = 3;
+pub(super) const PROTOCOL: u8 = 3;
 
 /// The default metric of IPv6 routes (include/net/ip6_route.h, `IP6_RT_PRIO_USER`).
-const IPV6_METRIC: u32 = 1024;
+pub(super) const IPV6_METRIC: u32 = 1024;
 
 /// The scope of routes to hosts on a link (rtnetlink.h, `RT_SCOPE_LINK`). IPv6 routes have no scope; the kernel or
 /// router advertisements (`RTPROT_RA`) add them.
-const SCOPE_LINK: u8 = 253;
+pub(super) const SCOPE_LINK: u8 = 253;
 const PROTOCOL_RA: u8 = 9;
 
 /// A route to add.
 pub(super) struct PlannedRoute {
-    route: Route,
+    pub(super) route: Route,
     /// Existing routes that are removed first.
-    replaced: Vec<Route>,
+    pub(super) replaced: Vec<Route>,
     /// It goes into the tunnel's own table.
-    own: bool,
+    pub(super) own: bool,
 }
 
 impl PlannedRoute {
@@ -46,6 +46,9 @@ impl PlannedRoute {
         ids: &RoutingIds,
         plan: &mut Plan,
     ) -> Result<Vec<Self>, PlanError> {
+        if state.one_table {
+            return one_table::all(spec, state, disabled, connected, plan);
+        }
         let excluded = excluded(spec, state);
         let mut prefixes = sorted(spec);
         prefixes.retain(|net| !addresses::is_disabled(disabled, net));

@@ -1,0 +1,202 @@
+//! The FreeBSD host: reads its state and applies steps, by the programs of the system: ifconfig(8), route(8) and
+//! netstat(1), as wg-quick does there. Nothing of it was run on FreeBSD; what decides is tested on Linux: which command
+//! lines a step takes ([`commands`]), what the programs print ([`read`]), and what a failure means ([`Host::apply`], against
+//! programs that are played).
+
+mod commands;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::program::{self, WaitLimit};
+use crate::state::{Foreign, HostState};
+use crate::step::{Opening, Step};
+use crate::transaction::ApplyError;
+
+pub use commands::as_commands;
+
+/// What this host needs of the system.
+trait Programs {
+    /// Runs a program to its end, and returns what it printed.
+    ///
+    /// # Errors
+    /// In one sentence.
+    fn run(&mut self, words: &[String]) -> io::Result<String>;
+
+    /// Lets a little time pass.
+    fn pause(&mut self);
+}
+
+/// This host.
+pub struct Host {
+    programs: Box<dyn Programs>,
+}
+
+impl Host {
+    /// # Errors
+    /// On macOS, whose programs take other words.
+    pub fn open() -> io::Result<Self> {
+        if cfg!(target_os = "macos") {
+            let sentence = "interfaces of macOS are set up by wg-quick of wireguard-tools, with linerated";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, sentence));
+        }
+        Ok(Self { programs: Box::new(OfSystem) })
+    }
+
+    /// The index of the interface, if it exists.
+    pub fn index(&self, interface: &str) -> Option<u32> {
+        linerate_netio::link::index_of(interface).ok()
+    }
+
+    /// Reads the state of this host.
+    ///
+    /// # Errors
+    /// A program fails, or prints something else than expected.
+    pub fn state(&mut self) -> io::Result<HostState> {
+        let links = read::links(&self.run("ifconfig -a")?);
+        let mut routes = Vec::new();
+        for family in ["inet", "inet6"] {
+            routes.extend(read::routes(&self.run(&format!("netstat --libxo json -rnW -f {family}"))?)?);
+        }
+        Ok(read::host_state(links, routes))
+    }
+
+    /// None are read: a gateway, which would need it, is refused.
+    ///
+    /// # Errors
+    /// None.
+    pub fn foreign(&mut self) -> io::Result<Foreign> {
+        Ok(Foreign::default())
+    }
+
+    /// # Errors
+    /// Always: there is no nf_tables.
+    pub fn change_foreign(&mut self, _: &Opening, _: bool) -> io::Result<()> {
+        Err(Errno::PROTONOSUPPORT.into())
+    }
+
+    /// Applies steps for links, addresses and routes, one after the other.
+    ///
+    /// # Errors
+    /// The first step that failed, with the errno that Linux has for it, if it is already done or undone: EEXIST if it
+    /// exists already; ENODEV (interfaces), ESRCH (routes) or EADDRNOTAVAIL (addresses) if it does not exist.
+    pub fn apply(&mut self, steps: &[Step]) -> Result<(), ApplyError> {
+        for (index, step) in steps.iter().enumerate() {
+            let Err(error) = self.execute(step) else { continue };
+            // A program's exit code says nothing more than that it failed.
+            let meaning = self.state().ok().and_then(|state| meaning(step, &state));
+            let (error, explanation) = match meaning {
+                Some(errno) => (errno.into(), Some(error.to_string())),
+                None => (error, None),
+            };
+            return Err(ApplyError { index, error, explanation });
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, step: &Step) -> io::Result<()> {
+        let commands = commands::of(step).map_err(|sentence| io::Error::new(io::ErrorKind::Unsupported, sentence))?;
+        commands.iter().try_for_each(|command| self.run(command).map(drop))?;
+        match step {
+            Step::DeleteLink { interface } => self.wait_for_end(interface),
+            _ => Ok(()),
+        }
+    }
+
+    /// Without its socket the daemon ends, and its interface with it, or that stays: before FreeBSD 15, if the daemon had no
+    /// rights any more, or was killed earlier.
+    fn wait_for_end(&mut self, interface: &str) -> io::Result<()> {
+        let ask = format!("ifconfig {interface}");
+        for _ in 0..PAUSES {
+            if self.run(&ask).is_err() {
+                return Ok(());
+            }
+            self.programs.pause();
+        }
+        self.run(&format!("ifconfig {interface} destroy")).map(drop)
+    }
+
+    /// Words of a command have no spaces in them.
+    fn run(&mut self, command: &str) -> io::Result<String> {
+        let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        self.programs.run(&words)
+    }
+}
+
+/// The errno of a failed step if `state`, that of the host after it, shows that it is done, or that there is nothing to do.
+fn meaning(step: &Step, state: &HostState) -> Option<Errno> {
+    let is_there = |to, table| state.routes.iter().any(|route| route.to == to && route.table == table);
+    match step {
+        Step::AddRoute(route) => is_there(route.to, route.table).then_some(Errno::EXIST),
+        Step::DeleteRoute(route) => (!is_there(route.to, route.table)).then_some(Errno::SRCH),
+        Step::AddAddress { interface, .. }
+        | Step::DeleteAddress { interface, .. }
+        | Step::SetMtu { interface, .. }
+        | Step::LinkUp { interface }
+        | Step::DeleteLink { interface }
+            if state.link(interface).is_none() =>
+        {
+            Some(Errno::NODEV)
+        }
+        Step::DeleteAddress { interface, address } => {
+            let has = |name| state.link(name).is_some_and(|link| link.addresses.contains(address));
+            (!has(interface)).then_some(Errno::ADDRNOTAVAIL)
+        }
+        _ => None,
+    }
+}
+
+/// How often, every [`PAUSE`], to see whether an interface is gone.
+const PAUSES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a program may run.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The programs of the system.
+struct OfSystem;
+
+impl Programs for OfSystem {
+    fn run(&mut self, words: &[String]) -> io::Result<String> {
+        let (name, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("`{name}` is not in PATH"));
+        let program = program::find(name).ok_or_else(missing)?;
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        program::output(&program, &arguments, File::open("/dev/null")?, &WaitLimit { limit: LIMIT, stop: None })
+    }
+
+    fn pause(&mut self) {
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Nobody watches default routes here: only a gateway follows them.
+pub struct DefaultRouteWatch(Infallible);
+
+impl DefaultRouteWatch {
+    /// # Errors
+    /// Always.
+    pub fn new() -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Whether any has changed since the last call.
+    pub fn clear(&mut self) -> bool {
+        match self.0 {}
+    }
+}
+
+impl AsFd for DefaultRouteWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self.0 {}
+    }
+}

@@ -1,0 +1,117 @@
+//! Routes where there is one routing table and no rule (FreeBSD). What [`super::policy_routing`] does by marks is done by
+//! longer prefixes: a default route is two halves, which leave the host's own in its place, and what has to stay outside of
+//! the tunnel although allowed IPs contain it, the endpoints and `ExcludedIPs`, gets a route of its own, the way that it went
+//! before. wg-quick does the same there.
+//!
+//! Those ways are of the moment: after the host has joined another network, or a peer has moved to another address, the
+//! tunnel has to be brought up anew.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::conflicts::ConflictingRoutes;
+use super::routes::{self, PlannedRoute};
+use super::{Plan, PlanError, addresses, mtu};
+use crate::spec::{HostSpec, Table};
+use crate::state::HostState;
+use crate::step::{AddressFamily, MAIN, Route};
+
+/// The routes in the order in which they are added: first those that stay outside, so that no packet of the tunnel's own
+/// goes into it.
+pub(super) fn all(
+    spec: &HostSpec,
+    state: &HostState,
+    disabled: &[(AddressFamily, String)],
+    connected: &[IpNet],
+    plan: &mut Plan,
+) -> Result<Vec<PlannedRoute>, PlanError> {
+    let table = match spec.table {
+        Table::Off => return Ok(Vec::new()),
+        Table::Auto => MAIN,
+        Table::Number(number) => number,
+    };
+    let excluded = routes::excluded(spec, state);
+    let conflicts = ConflictingRoutes::of(spec, state);
+    let mut inside = Vec::new();
+    for to in routes::sorted(spec).into_iter().flat_map(halves) {
+        let is_connected = connected.iter().any(|net| net.contains(&to));
+        if addresses::is_disabled(disabled, &to) || (table == MAIN && is_connected) {
+            continue;
+        }
+        if excluded.iter().any(|net| net.contains(&to)) {
+            plan.warn(format!("no route to {to}: it is excluded from the tunnel"));
+            continue;
+        }
+        let resolved = conflicts.resolve(spec, Route { table, ..static_route(to, &spec.interface, None) }, plan)?;
+        inside.extend(resolved.route.map(|route| PlannedRoute { route, replaced: resolved.replaced, own: false }));
+    }
+    // What is in another table does not take the tunnel's own packets.
+    let mut planned = if table == MAIN { outside(spec, state, &excluded, &inside, plan) } else { Vec::new() };
+    planned.extend(inside);
+    Ok(planned)
+}
+
+/// The routes of what stays outside of `inside`.
+fn outside(
+    spec: &HostSpec,
+    state: &HostState,
+    excluded: &[IpNet],
+    inside: &[PlannedRoute],
+    plan: &mut Plan,
+) -> Vec<PlannedRoute> {
+    let endpoints = spec.endpoints.iter().map(|endpoint| IpNet::from(endpoint.ip()));
+    let mut planned: Vec<PlannedRoute> = Vec::new();
+    for to in endpoints.chain(excluded.iter().copied()) {
+        let longest = inside.iter().map(|planned| planned.route.to).filter(|net| net.contains(&to));
+        let Some(longest) = longest.map(|net| net.prefix_len()).max() else { continue };
+        let path = mtu::path(state, &to.addr());
+        // A longer route goes on leading there.
+        if path.is_some_and(|path| path.to.prefix_len() > longest) || planned.iter().any(|other| other.route.to == to) {
+            continue;
+        }
+        let Some((path, device)) = path.and_then(|path| Some((path, path.device.as_ref()?))) else {
+            plan.warn(format!(
+                "{to} has no route outside of the tunnel, and would go into it: bring {} up again once the host has a \
+                 default route",
+                spec.interface
+            ));
+            continue;
+        };
+        planned.push(PlannedRoute { route: static_route(to, device, path.via), replaced: Vec::new(), own: false });
+    }
+    planned
+}
+
+/// The two halves of a default route.
+fn halves(net: IpNet) -> Vec<IpNet> {
+    if net.prefix_len() > 0 {
+        return vec![net];
+    }
+    let subnets = match net {
+        IpNet::V4(v4) => v4.subnets(1).map(|halves| halves.map(IpNet::V4).collect()),
+        IpNet::V6(v6) => v6.subnets(1).map(|halves| halves.map(IpNet::V6).collect()),
+    };
+    subnets.unwrap_or_default()
+}
+
+/// A route of the main table that somebody has added.
+pub(crate) fn static_route(to: IpNet, device: &str, via: Option<IpAddr>) -> Route {
+    Route {
+        to,
+        device: Some(device.to_owned()),
+        via,
+        table: MAIN,
+        metric: metric(&to),
+        protocol: routes::PROTOCOL,
+        scope: if to.addr().is_ipv4() && via.is_none() { routes::SCOPE_LINK } else { 0 },
+        source: None,
+        mtu: 0,
+        onlink: false,
+    }
+}
+
+/// That of a route to `to`, where routes have none.
+pub(crate) fn metric(to: &IpNet) -> u32 {
+    if to.addr().is_ipv4() { 0 } else { routes::IPV6_METRIC }
+}

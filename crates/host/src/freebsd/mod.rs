@@ -43,12 +43,8 @@ pub struct Host {
 
 impl Host {
     /// # Errors
-    /// On macOS, whose programs take other words.
+    /// None: its programs are looked for when they are run.
     pub fn open() -> io::Result<Self> {
-        if cfg!(target_os = "macos") {
-            let sentence = "interfaces of macOS are set up by wg-quick of wireguard-tools, with linerated";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, sentence));
-        }
         Ok(Self { programs: Box::new(OfSystem) })
     }
 
@@ -63,11 +59,13 @@ impl Host {
     /// A program fails, or prints something else than expected.
     pub fn state(&mut self) -> io::Result<HostState> {
         let links = read::links(&self.run("ifconfig -a")?);
-        let mut routes = Vec::new();
-        for family in ["inet", "inet6"] {
-            routes.extend(read::routes(&self.run(&format!("netstat --libxo json -rnW -f {family}"))?)?);
+        let mut routes = read::routes(&self.run("netstat --libxo json -rnW -f inet")?)?;
+        // As rc(8) asks for it (libexec/rc/rc.subr, check_kern_features); without, netstat does not know the family.
+        let has_ipv6 = self.run("sysctl -in kern.features.inet6")?.trim() == "1";
+        if has_ipv6 {
+            routes.extend(read::routes(&self.run("netstat --libxo json -rnW -f inet6")?)?);
         }
-        Ok(read::host_state(links, routes))
+        Ok(read::host_state(links, routes, has_ipv6))
     }
 
     /// None are read: a gateway, which would need it, is refused.

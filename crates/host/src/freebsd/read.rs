@@ -98,7 +98,7 @@ struct Entry {
     gateway: String,
     flags: String,
     #[serde(default)]
-    mtu: u32,
+    mtu: serde_json::Value,
     interface_name: String,
 }
 
@@ -134,7 +134,8 @@ fn route(family: &str, entry: &Entry) -> Option<Route> {
     // Without the flag it is the link itself.
     let via = if entry.flags.contains('G') { Some(without_zone(&entry.gateway)?) } else { None };
     let mut route = one_table::static_route(to, &entry.interface_name, via);
-    route.mtu = entry.mtu;
+    // A number, whatever its quotes.
+    route.mtu = entry.mtu.to_string().trim_matches('"').trim().parse().unwrap_or(0);
     if !entry.flags.contains('S') {
         route.protocol = PROTOCOL_KERNEL;
     }
@@ -145,7 +146,14 @@ fn route(family: &str, entry: &Entry) -> Option<Route> {
 const PROTOCOL_KERNEL: u8 = 2;
 
 /// The state of a host with one routing table, and no firewall of ours.
-pub(super) fn host_state(links: Vec<Link>, routes: Vec<Route>) -> HostState {
+pub(super) fn host_state(links: Vec<Link>, mut routes: Vec<Route>, has_ipv6: bool) -> HostState {
+    // Every route is printed with an MTU, mostly that of its link.
+    for route in &mut routes {
+        let link = links.iter().find(|link| route.device.as_ref() == Some(&link.name));
+        if link.is_some_and(|link| link.mtu == route.mtu) {
+            route.mtu = 0;
+        }
+    }
     let rule = |family| Rule {
         family,
         priority: u32::MAX,
@@ -157,5 +165,6 @@ pub(super) fn host_state(links: Vec<Link>, routes: Vec<Route>) -> HostState {
         protocol: 0,
     };
     let rules = [AddressFamily::V4, AddressFamily::V6].map(rule).to_vec();
-    HostState { links, routes, rules, one_table: true, ..HostState::default() }
+    let disabled_families = if has_ipv6 { Vec::new() } else { vec![AddressFamily::V6] };
+    HostState { links, routes, rules, disabled_families, one_table: true, ..HostState::default() }
 }

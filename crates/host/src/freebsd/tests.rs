@@ -149,7 +149,7 @@ fn a_full_tunnel_is_halves_and_the_endpoints_stay_outside() {
 
 #[test]
 fn an_endpoint_without_a_way_outside_is_warned_of() {
-    let state = read::host_state(read::links(IFCONFIG), Vec::new());
+    let state = read::host_state(read::links(IFCONFIG), Vec::new(), true);
     let spec = tunnel(&["10.0.0.2/32"], &["0.0.0.0/0"]);
     let plan = up(&spec, &Hooks::default(), Implementation::Daemon, &state, Compat::Native).unwrap();
     let warnings: Vec<String> = plan.warnings.iter().map(ToString::to_string).collect();
@@ -215,6 +215,44 @@ fn a_reload_changes_what_the_file_has_changed_and_nothing_else() {
         routes
     };
     assert_eq!(sorted(&mut host), sorted(&mut fresh));
+}
+
+#[test]
+fn a_reload_leads_around_the_tunnel_by_the_next_hop_of_now() {
+    let (mut host, played) = played();
+    let full = tunnel(&["10.0.0.2/24"], &["0.0.0.0/0"]);
+    let done = bring_up(&mut host, &full);
+    assert_eq!(reload(&full, &full, &host.state().unwrap(), &done, Compat::Native).unwrap().steps, []);
+    played.borrow_mut().gateway = "192.0.2.254";
+    played.borrow_mut().changes.clear();
+    let plan = reload(&full, &full, &host.state().unwrap(), &done, Compat::Native).unwrap();
+    execute(&plan.steps, &mut On(&mut host)).unwrap();
+    let by_the_other =
+        ["route -q -n delete -inet 198.51.100.1/32", "route -q -n add -inet 198.51.100.1/32 -gateway 192.0.2.254"];
+    assert_eq!(played.borrow().changes, by_the_other);
+    // A peer that has moved.
+    let moved = HostSpec { endpoints: vec!["203.0.113.5:51820".parse().unwrap()], ..full.clone() };
+    let done = [done, plan.steps].concat();
+    let plan = reload(&full, &moved, &host.state().unwrap(), &done, Compat::Native).unwrap();
+    played.borrow_mut().changes.clear();
+    execute(&plan.steps, &mut On(&mut host)).unwrap();
+    let to_the_other =
+        ["route -q -n add -inet 203.0.113.5/32 -gateway 192.0.2.254", "route -q -n delete -inet 198.51.100.1/32"];
+    assert_eq!(played.borrow().changes, to_the_other);
+    let all = [done, plan.steps].concat();
+    execute_best_effort(&undo(&all, &Hooks::default()), &mut On(&mut host), &mut |step, error| {
+        panic!("{step:?}: {error}")
+    });
+    assert!(played.borrow().routes.is_empty() && played.borrow().links.is_empty());
+}
+
+#[test]
+fn without_ipv6_in_the_kernel_nothing_of_it_is_asked_or_planned() {
+    let (mut host, played) = played();
+    played.borrow_mut().has_ipv6 = false;
+    assert!(host.state().unwrap().routes.iter().all(|route| route.to.addr().is_ipv4()));
+    bring_up(&mut host, &tunnel(&["10.0.0.2/24", "fd00::2/64"], &["10.9.0.0/16", "::/0"]));
+    assert!(played.borrow().changes.iter().all(|line| !line.contains("inet6")), "{:?}", played.borrow().changes);
 }
 
 #[test]
@@ -307,6 +345,9 @@ struct Played {
     changes: Vec<String>,
     /// The number of the change that fails, from 0.
     fails_at: Option<usize>,
+    has_ipv6: bool,
+    /// The next hop of the default route.
+    gateway: &'static str,
     /// Interfaces do not go with their sockets.
     outlives: bool,
     pauses: u32,
@@ -321,6 +362,7 @@ impl Programs for Of {
         match words[..] {
             ["ifconfig", "-a"] => return Ok(played.ifconfig()),
             ["netstat", "--libxo", "json", "-rnW", "-f", family] => return Ok(played.netstat(family == "inet6")),
+            ["sysctl", "-in", "kern.features.inet6"] => return Ok(if played.has_ipv6 { "1\n" } else { "" }.to_owned()),
             ["ifconfig", name] => return played.link(name).map(|_| String::new()),
             ["linerated", name] => {
                 played.links.push((name.to_owned(), 1420, false, Vec::new()));
@@ -416,14 +458,16 @@ impl Played {
                 None => ("link#9".to_owned(), "US"),
             };
             let device = route.device.as_deref().unwrap();
+            let mtu = self.links.iter().find(|link| link.0 == device).map_or(1500, |link| link.1);
+            let is_host = route.to.prefix_len() == route.to.max_prefix_len();
+            let to = if is_host { route.to.addr().to_string() } else { route.to.to_string() };
             format!(
-                r#",{{"destination":"{}","gateway":"{gateway}","flags":"{flags}","interface-name":"{device}"}}"#,
-                route.to
+                r#",{{"destination":"{to}","gateway":"{gateway}","flags":"{flags}","mtu":{mtu},"interface-name":"{device}"}}"#
             )
         };
         let added: String = self.routes.iter().filter(|route| route.to.addr().is_ipv6() == ipv6).map(entry).collect();
         let text = if ipv6 { NETSTAT6 } else { NETSTAT };
-        text.replace("\n]}", &format!("{added}\n]}}"))
+        text.replace("192.0.2.1\"", &format!("{}\"", self.gateway)).replace("\n]}", &format!("{added}\n]}}"))
     }
 }
 
@@ -433,6 +477,8 @@ fn played() -> (Host, Rc<RefCell<Played>>) {
         routes: Vec::new(),
         changes: Vec::new(),
         fails_at: None,
+        has_ipv6: true,
+        gateway: "192.0.2.1",
         outlives: false,
         pauses: 0,
     };

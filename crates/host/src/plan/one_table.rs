@@ -3,8 +3,8 @@
 //! the tunnel although allowed IPs contain it, the endpoints and `ExcludedIPs`, gets a route of its own, the way that it went
 //! before. wg-quick does the same there.
 //!
-//! Those ways are of the moment: after the host has joined another network, or a peer has moved to another address, the
-//! tunnel has to be brought up anew.
+//! Those ways are of the moment. A reload makes them anew, and so does the supervisor when a name has another address; of a
+//! host that has joined another network, or a peer that has moved, nothing tells.
 
 use std::net::IpAddr;
 
@@ -12,10 +12,10 @@ use ipnet::IpNet;
 
 use super::conflicts::ConflictingRoutes;
 use super::routes::{self, PlannedRoute};
-use super::{Plan, PlanError, addresses, mtu};
+use super::{Plan, PlanError, addresses, cancel_inverses, mtu};
 use crate::spec::{HostSpec, Table};
 use crate::state::HostState;
-use crate::step::{AddressFamily, MAIN, Route};
+use crate::step::{AddressFamily, MAIN, Route, Step};
 
 /// The routes in the order in which they are added: first those that stay outside, so that no packet of the tunnel's own
 /// goes into it.
@@ -72,8 +72,8 @@ fn outside(
         }
         let Some((path, device)) = path.and_then(|path| Some((path, path.device.as_ref()?))) else {
             plan.warn(format!(
-                "{to} has no route outside of the tunnel, and would go into it: bring {} up again once the host has a \
-                 default route",
+                "{to} has no route outside of the tunnel, and would go into it: reload {} once the host has a default \
+                 route",
                 spec.interface
             ));
             continue;
@@ -81,6 +81,13 @@ fn outside(
         planned.push(PlannedRoute { route: static_route(to, device, path.via), replaced: Vec::new(), own: false });
     }
     planned
+}
+
+/// The `steps` that a tunnel which is up would get now, with the ways outside that it has got when they were `done`.
+pub(super) fn with_ways_done(steps: Vec<Step>, interface: &str, done: &[Step]) -> Vec<Step> {
+    let is_outside = |step: &Step| matches!(step, Step::AddRoute(route) if route.device.as_deref() != Some(interface));
+    let ways = cancel_inverses(done).into_iter().filter(is_outside);
+    ways.chain(steps.into_iter().filter(|step| !is_outside(step))).collect()
 }
 
 /// The two halves of a default route.

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use ipnet::IpNet;
 
 use super::policy_routing::{RoutingIds, mark_of};
-use super::{Hooks, Plan, PlanError, cancel_inverses, dns, down, effects, effects_of_up, model, mtu};
+use super::{Hooks, Plan, PlanError, cancel_inverses, dns, down, effects, effects_of_up, model, mtu, one_table};
 use crate::spec::{Compat, HostSpec};
 use crate::state::HostState;
 use crate::step::{AddressFamily, Route, Rule, Step};
@@ -34,11 +34,15 @@ pub fn reload(
     };
     let bare = without_tunnel(old, state, done, compat);
     let [old_ids, new_ids] = ids(old, new, state, &bare, done, compat);
-    let before = effects_of_up(old, &bare, compat, &old_ids)?;
-    if old == new {
+    let mut before = effects_of_up(old, &bare, compat, &old_ids)?;
+    if state.one_table && !done.is_empty() {
+        before.steps = one_table::with_ways_done(before.steps, interface, done);
+    } else if old == new {
         return Ok(Plan { steps: repairs(&before.steps, state).cloned().collect(), warnings: Vec::new() });
     }
-    let after = effects(new, &bare, compat, &new_ids)?;
+    // The policy did not refuse it when it came up.
+    let planned = if old == new { effects_of_up } else { effects };
+    let after = planned(new, &bare, compat, &new_ids)?;
     let Difference { removed, mut added } =
         Difference::of(&[not_restored(done, &before.steps), before.steps.clone()].concat(), &after.steps);
     let kept: HashSet<&Step> = before.steps.iter().collect();

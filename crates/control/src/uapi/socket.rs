@@ -45,13 +45,11 @@ pub fn interfaces(directory: &Path) -> io::Result<Vec<InterfaceName>> {
 }
 
 /// A socket on which a daemon may answer, or a symbolic link to one.
-#[cfg_attr(not(feature = "kernel"), allow(dead_code, reason = "clients remove it"))]
 pub(crate) struct SocketFile {
     path: PathBuf,
     file: FileId,
 }
 
-#[cfg_attr(not(feature = "kernel"), allow(dead_code, reason = "clients remove it"))]
 impl SocketFile {
     /// The socket of `interface`, if there is one.
     pub(crate) fn find(directory: &Path, interface: &InterfaceName) -> Option<Self> {

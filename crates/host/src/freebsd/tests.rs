@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use ipnet::IpNet;
+use proptest::prelude::*;
 
 use super::*;
 use crate::plan::{Hooks, PlanError, reload, undo, up};
@@ -223,7 +224,7 @@ fn a_reload_leads_around_the_tunnel_by_the_next_hop_of_now() {
     let full = tunnel(&["10.0.0.2/24"], &["0.0.0.0/0"]);
     let done = bring_up(&mut host, &full);
     assert_eq!(reload(&full, &full, &host.state().unwrap(), &done, Compat::Native).unwrap().steps, []);
-    played.borrow_mut().gateway = "192.0.2.254";
+    played.borrow_mut().routes[0].via = Some([192, 0, 2, 254].into());
     played.borrow_mut().changes.clear();
     let plan = reload(&full, &full, &host.state().unwrap(), &done, Compat::Native).unwrap();
     execute(&plan.steps, &mut On(&mut host)).unwrap();
@@ -243,7 +244,7 @@ fn a_reload_leads_around_the_tunnel_by_the_next_hop_of_now() {
     execute_best_effort(&undo(&all, &Hooks::default()), &mut On(&mut host), &mut |step, error| {
         panic!("{step:?}: {error}")
     });
-    assert!(played.borrow().routes.is_empty() && played.borrow().links.is_empty());
+    assert_eq!(played.borrow().routes.len(), self::played().1.borrow().routes.len());
 }
 
 #[test]
@@ -336,6 +337,94 @@ fn an_interface_that_outlives_its_socket_is_destroyed() {
     assert_eq!(host.state().unwrap().link("wg0"), None);
 }
 
+/// Files of all kinds for this host: with its own network, its endpoints and its default routes in the way.
+fn files() -> impl Strategy<Value = HostSpec> {
+    let some = |of: &'static [&'static str]| proptest::sample::subsequence(of, 0..=of.len());
+    (
+        some(&["10.0.0.2/24", "10.0.0.9/24", "10.7.0.1/32", "fd00::2/64"]),
+        some(&[
+            "0.0.0.0/0",
+            "::/0",
+            "10.0.0.0/16",
+            "192.0.2.0/24",
+            "198.51.100.0/24",
+            "fd01::/64",
+            "2001:db8::/32",
+            "192.0.2.77/32",
+            "128.0.0.0/1",
+        ]),
+        some(&["198.51.100.1:1", "203.0.113.5:1", "[2001:db8:1::1]:1", "192.0.2.77:1"]),
+        some(&["198.51.100.0/25", "203.0.113.0/24", "192.0.2.128/25"]),
+        any::<bool>(),
+    )
+        .prop_map(|(addresses, allowed, endpoints, excluded, replaces)| HostSpec {
+            endpoints: endpoints.iter().map(|endpoint| endpoint.parse().unwrap()).collect(),
+            excluded: nets(&excluded),
+            route_conflict: if replaces { RouteConflict::Replace } else { RouteConflict::Skip },
+            ..tunnel(&addresses, &allowed)
+        })
+}
+
+/// What matters of a host: its links, and where its routes lead.
+fn ways(host: &mut Host) -> (Vec<String>, Vec<String>) {
+    let state = host.state().unwrap();
+    let mut links: Vec<String> = Vec::new();
+    for mut link in state.links {
+        link.addresses.sort();
+        links.push(format!("{link:?}"));
+    }
+    let mut routes: Vec<String> =
+        state.routes.iter().map(|route| format!("{} {:?} {:?}", route.to, route.via, route.device)).collect();
+    routes.sort();
+    (links, routes)
+}
+
+/// The endpoints and excluded prefixes that the longest route leads into the tunnel.
+fn led_inside(host: &mut Host, spec: &HostSpec) -> Vec<IpNet> {
+    let routes = host.state().unwrap().routes;
+    let is_inside = |to: &IpNet| {
+        let leads = routes.iter().filter(|route| route.to.contains(to)).max_by_key(|route| route.to.prefix_len());
+        leads.is_some_and(|route| route.device.as_deref() == Some("wg0"))
+    };
+    let endpoints = spec.endpoints.iter().map(|endpoint| IpNet::from(endpoint.ip()));
+    endpoints.chain(spec.excluded.iter().copied()).filter(is_inside).collect()
+}
+
+fn take_back(host: &mut Host, done: &[Step]) {
+    let left = execute_best_effort(&undo(done, &Hooks::default()), &mut On(host), &mut |_, _| {});
+    assert_eq!(left, []);
+}
+
+proptest! {
+    #[test]
+    fn up_as_far_as_it_goes_and_undo_is_nothing(spec in files(), fails_at in proptest::option::of(0usize..20)) {
+        let (mut host, played) = played();
+        let before = ways(&mut host);
+        played.borrow_mut().fails_at = fails_at;
+        let plan = up(&spec, &Hooks::default(), Implementation::Daemon, &host.state().unwrap(), Compat::Native).unwrap();
+        let done = execute(&plan.steps, &mut On(&mut host)).map_or_else(|failure| failure.done, |()| plan.steps);
+        played.borrow_mut().fails_at = None;
+        take_back(&mut host, &done);
+        prop_assert_eq!(ways(&mut host), before);
+    }
+
+    #[test]
+    fn a_reload_is_a_fresh_up_and_undo_is_nothing(old in files(), new in files()) {
+        let (mut host, _played) = played();
+        let before = ways(&mut host);
+        let done = bring_up(&mut host, &old);
+        prop_assert_eq!(led_inside(&mut host, &old), []);
+        let plan = reload(&old, &new, &host.state().unwrap(), &done, Compat::Native).unwrap();
+        prop_assert!(execute(&plan.steps, &mut On(&mut host)).is_ok(), "{:?}", plan.steps);
+        let (mut fresh, _played) = self::played();
+        bring_up(&mut fresh, &new);
+        prop_assert_eq!(ways(&mut host), ways(&mut fresh));
+        prop_assert_eq!(led_inside(&mut host, &new), []);
+        take_back(&mut host, &[done, plan.steps].concat());
+        prop_assert_eq!(ways(&mut host), before);
+    }
+}
+
 // --- the host that is played ---------------------------------------------------------------------------------
 
 /// The links and routes of FreeBSD, and what was asked to change them.
@@ -346,8 +435,6 @@ struct Played {
     /// The number of the change that fails, from 0.
     fails_at: Option<usize>,
     has_ipv6: bool,
-    /// The next hop of the default route.
-    gateway: &'static str,
     /// Interfaces do not go with their sockets.
     outlives: bool,
     pauses: u32,
@@ -453,32 +540,38 @@ impl Played {
 
     fn netstat(&self, ipv6: bool) -> String {
         let entry = |route: &Route| {
-            let (gateway, flags) = match route.via {
-                Some(via) => (via.to_string(), "UGS"),
-                None => ("link#9".to_owned(), "US"),
-            };
             let device = route.device.as_deref().unwrap();
+            let of_link = match route.via {
+                Some(IpAddr::V6(via)) if via.is_unicast_link_local() => format!("{via}%{device}"),
+                Some(via) => via.to_string(),
+                None => "link#9".to_owned(),
+            };
+            let flags = ["U", if route.via.is_some() { "G" } else { "" }, if route.protocol == 3 { "S" } else { "" }];
             let mtu = self.links.iter().find(|link| link.0 == device).map_or(1500, |link| link.1);
+            let mtu = if route.mtu > 0 { route.mtu } else { mtu };
             let is_host = route.to.prefix_len() == route.to.max_prefix_len();
             let to = if is_host { route.to.addr().to_string() } else { route.to.to_string() };
+            let to = if route.to.prefix_len() == 0 { "default".to_owned() } else { to };
             format!(
-                r#",{{"destination":"{to}","gateway":"{gateway}","flags":"{flags}","mtu":{mtu},"interface-name":"{device}"}}"#
+                r#"{{"destination":"{to}","gateway":"{of_link}","flags":"{}","mtu":{mtu},"interface-name":"{device}"}}"#,
+                flags.concat()
             )
         };
-        let added: String = self.routes.iter().filter(|route| route.to.addr().is_ipv6() == ipv6).map(entry).collect();
-        let text = if ipv6 { NETSTAT6 } else { NETSTAT };
-        text.replace("192.0.2.1\"", &format!("{}\"", self.gateway)).replace("\n]}", &format!("{added}\n]}}"))
+        let of_family = self.routes.iter().filter(|route| route.to.addr().is_ipv6() == ipv6).map(entry);
+        let (family, entries) = (if ipv6 { "Internet6" } else { "Internet" }, of_family.collect::<Vec<_>>().join(","));
+        format!(
+            r#"{{"statistics":{{"route-information":{{"route-table":{{"rt-family":[{{"address-family":"{family}","rt-entry":[{entries}]}}]}}}}}}}}"#
+        )
     }
 }
 
 fn played() -> (Host, Rc<RefCell<Played>>) {
     let played = Played {
         links: Vec::new(),
-        routes: Vec::new(),
+        routes: [NETSTAT, NETSTAT6].iter().flat_map(|text| read::routes(text).unwrap()).collect(),
         changes: Vec::new(),
         fails_at: None,
         has_ipv6: true,
-        gateway: "192.0.2.1",
         outlives: false,
         pauses: 0,
     };

@@ -34,13 +34,25 @@ pub(super) fn all(
     let excluded = routes::excluded(spec, state);
     let conflicts = ConflictingRoutes::of(spec, state);
     let mut inside = Vec::new();
+    let mut prefixes: Vec<IpNet> = Vec::new();
     for to in routes::sorted(spec).into_iter().flat_map(halves) {
+        // A file may have the halves, too, which are sorted before.
+        let has_it = to.prefix_len() == 1 && prefixes.contains(&to);
+        prefixes.extend((!has_it).then_some(to));
+    }
+    for to in prefixes {
         let is_connected = connected.iter().any(|net| net.contains(&to));
         if addresses::is_disabled(disabled, &to) || (table == MAIN && is_connected) {
             continue;
         }
         if excluded.iter().any(|net| net.contains(&to)) {
             plan.warn(format!("no route to {to}: it is excluded from the tunnel"));
+            continue;
+        }
+        if table == MAIN && endpoints(spec).any(|endpoint| endpoint == to) {
+            plan.warn(format!(
+                "no route to {to}: it is the endpoint of a peer, which this host reaches outside of the tunnel"
+            ));
             continue;
         }
         let resolved = conflicts.resolve(spec, Route { table, ..static_route(to, &spec.interface, None) }, plan)?;
@@ -60,9 +72,8 @@ fn outside(
     inside: &[PlannedRoute],
     plan: &mut Plan,
 ) -> Vec<PlannedRoute> {
-    let endpoints = spec.endpoints.iter().map(|endpoint| IpNet::from(endpoint.ip()));
     let mut planned: Vec<PlannedRoute> = Vec::new();
-    for to in endpoints.chain(excluded.iter().copied()) {
+    for to in endpoints(spec).chain(excluded.iter().copied()) {
         let longest = inside.iter().map(|planned| planned.route.to).filter(|net| net.contains(&to));
         let Some(longest) = longest.map(|net| net.prefix_len()).max() else { continue };
         let path = mtu::path(state, &to.addr());
@@ -81,6 +92,10 @@ fn outside(
         planned.push(PlannedRoute { route: static_route(to, device, path.via), replaced: Vec::new(), own: false });
     }
     planned
+}
+
+fn endpoints(spec: &HostSpec) -> impl Iterator<Item = IpNet> + '_ {
+    spec.endpoints.iter().map(|endpoint| IpNet::from(endpoint.ip()))
 }
 
 /// The `steps` that a tunnel which is up would get now, with the ways outside that it has got when they were `done`.

@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use linerate_control::interface::InterfaceName;
-use linerate_control::tunnel_file::Gateway;
+use linerate_control::tunnel_file::{Gateway, Table};
 use linerate_host::spec::HostSpec;
+use linerate_host::system::ONE_TABLE;
 
 use crate::context::Context;
 use crate::error::Error;
@@ -32,7 +33,16 @@ impl ConfigFile {
     /// Whether there are names to look up, peers of which something is to be written into the file, or default routes to
     /// follow.
     pub(crate) fn needs_supervisor(&self) -> bool {
-        !self.named_endpoints().is_empty() || self.has_outcomes() || self.contents.gateway == Gateway::Auto
+        !self.named_endpoints().is_empty() || self.has_outcomes() || self.follows_default_routes()
+    }
+
+    /// Whether it follows the host's default routes: to forward to their interfaces, or, where there is one table, because
+    /// the way to the endpoints around its own default routes is theirs.
+    pub(crate) fn follows_default_routes(&self) -> bool {
+        let file = &self.contents;
+        // A half is half of one.
+        let takes_all = || file.peers.iter().flat_map(|peer| &peer.allowed_ips).any(|net| net.prefix_len() <= 1);
+        file.gateway == Gateway::Auto || (ONE_TABLE && file.table == Table::Auto && takes_all())
     }
 
     /// Whether its supervisor opens ways in firewalls of others, for default routes to come.

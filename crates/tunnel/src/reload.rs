@@ -217,12 +217,16 @@ pub(crate) fn reload_host(interface: &InterfaceName, context: Context<'_>) -> Re
     Ok(())
 }
 
-/// Whether `Gateway = auto` stands for other interfaces than those of the tunnel's plan.
+/// Whether `Gateway = auto` stands for other interfaces than those of the tunnel's plan; true without a gateway, whose
+/// tunnel follows default routes in other ways.
 ///
 /// # Errors
 /// The ledger or the host cannot be read.
 pub(crate) fn default_routes_differ(interface: &InterfaceName) -> Result<bool, Error> {
     let Some(ledger) = ledger::read(ledger::directory(), interface)? else { return Ok(false) };
+    if ledger.spec.forwarding.gateway == Gateway::Off {
+        return Ok(true);
+    }
     let mut spec = ledger.spec.clone();
     spec.forwarding.gateway = Gateway::Auto;
     plan::gateway::resolve(&mut spec, &Snapshot::take(interface)?.state, Some(&ledger.spec.forwarding.gateway));

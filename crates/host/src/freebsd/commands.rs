@@ -66,6 +66,7 @@ fn way(route: &Route) -> Result<String, String> {
         (Some(IpAddr::V6(via)), Some(device)) if via.is_unicast_link_local() => Ok(format!("-gateway {via}%{device}")),
         (Some(via), _) => Ok(format!("-gateway {via}")),
         (None, Some(device)) => Ok(format!("-interface {device}")),
-        (None, None) => Err(format!("the route to {} leads nowhere", route.to)),
+        (None, None) if route.to.addr().is_ipv4() => Ok("127.0.0.1 -blackhole".to_owned()),
+        (None, None) => Ok("::1 -blackhole".to_owned()),
     }
 }

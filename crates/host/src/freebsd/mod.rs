@@ -8,21 +8,24 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 use std::time::Duration;
 
+use linerate_netio::link::Monitor;
 use rustix::io::Errno;
 
 use crate::program::{self, WaitLimit};
 use crate::state::{Foreign, HostState};
-use crate::step::{Opening, Step};
+use crate::step::{Opening, Route, Step};
 use crate::transaction::ApplyError;
 
 pub use commands::as_commands;
+
+/// Tunnels with default routes follow those of the host, as there is one table for both.
+pub const ONE_TABLE: bool = true;
 
 /// What this host needs of the system.
 trait Programs {
@@ -177,24 +180,57 @@ impl Programs for OfSystem {
     }
 }
 
-/// Nobody watches default routes here: only a gateway follows them.
-pub struct DefaultRouteWatch(Infallible);
+/// A watch on the default routes. The routing socket tells of all routes, and on some systems of neighbours too; what is a
+/// change is seen by comparing.
+pub struct DefaultRouteWatch {
+    monitor: Monitor,
+    defaults: Defaults,
+}
 
 impl DefaultRouteWatch {
     /// # Errors
-    /// Always.
+    /// There is no socket, or the routes cannot be read.
     pub fn new() -> io::Result<Self> {
-        Err(io::ErrorKind::Unsupported.into())
+        // The socket first, so that no change is missed.
+        Ok(Self { monitor: Monitor::new()?, defaults: Defaults::of(Host::open()?)? })
     }
 
-    /// Whether any has changed since the last call.
+    /// Whether any has changed, or may have, since the last call.
     pub fn clear(&mut self) -> bool {
-        match self.0 {}
+        let mut any = false;
+        while self.monitor.next().is_some() {
+            any = true;
+        }
+        any && self.defaults.have_changed()
     }
 }
 
 impl AsFd for DefaultRouteWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self.0 {}
+        self.monitor.as_fd()
+    }
+}
+
+/// The default routes of a host as they were last seen.
+struct Defaults {
+    host: Host,
+    seen: Vec<Route>,
+}
+
+impl Defaults {
+    fn of(mut host: Host) -> io::Result<Self> {
+        let seen = Self::read(&mut host)?;
+        Ok(Self { host, seen })
+    }
+
+    fn read(host: &mut Host) -> io::Result<Vec<Route>> {
+        let mut routes = host.state()?.routes;
+        routes.retain(|route| route.to.prefix_len() == 0);
+        Ok(routes)
+    }
+
+    /// Whether they have changed since the last call, or cannot be read.
+    fn have_changed(&mut self) -> bool {
+        Self::read(&mut self.host).map_or(true, |now| std::mem::replace(&mut self.seen, now) != self.seen)
     }
 }

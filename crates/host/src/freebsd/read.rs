@@ -131,9 +131,12 @@ fn route(family: &str, entry: &Entry) -> Option<Route> {
             IpNet::new(without_zone(address)?, length.parse().ok()?).ok()?
         }
     };
-    // Without the flag it is the link itself.
-    let via = if entry.flags.contains('G') { Some(without_zone(&entry.gateway)?) } else { None };
-    let mut route = one_table::static_route(to, &entry.interface_name, via);
+    // The letters of RTF_GATEWAY, without which it is the link itself, RTF_BLACKHOLE and RTF_REJECT.
+    let has = |flags: &[char]| entry.flags.contains(flags);
+    let is_unreachable = has(&['B', 'R']);
+    let via = if has(&['G']) && !is_unreachable { Some(without_zone(&entry.gateway)?) } else { None };
+    let device = Some(entry.interface_name.as_str()).filter(|_| !is_unreachable);
+    let mut route = one_table::static_route(to, device, via);
     // A number, whatever its quotes.
     route.mtu = entry.mtu.to_string().trim_matches('"').trim().parse().unwrap_or(0);
     if !entry.flags.contains('S') {
@@ -150,7 +153,7 @@ pub(super) fn host_state(links: Vec<Link>, mut routes: Vec<Route>, has_ipv6: boo
     // Every route is printed with an MTU, mostly that of its link.
     for route in &mut routes {
         let link = links.iter().find(|link| route.device.as_ref() == Some(&link.name));
-        if link.is_some_and(|link| link.mtu == route.mtu) {
+        if link.is_none_or(|link| link.mtu == route.mtu) {
             route.mtu = 0;
         }
     }

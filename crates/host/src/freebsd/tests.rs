@@ -149,12 +149,17 @@ fn a_full_tunnel_is_halves_and_the_endpoints_stay_outside() {
 }
 
 #[test]
-fn an_endpoint_without_a_way_outside_is_warned_of() {
+fn an_endpoint_without_a_way_outside_is_unreachable_and_warned_of() {
     let state = read::host_state(read::links(IFCONFIG), Vec::new(), true);
     let spec = tunnel(&["10.0.0.2/32"], &["0.0.0.0/0"]);
     let plan = up(&spec, &Hooks::default(), Implementation::Daemon, &state, Compat::Native).unwrap();
     let warnings: Vec<String> = plan.warnings.iter().map(ToString::to_string).collect();
     assert!(warnings[0].starts_with("198.51.100.1/32 has no route outside of the tunnel"), "{warnings:?}");
+    let commands = as_commands(&plan.steps);
+    assert!(
+        commands.contains(&"route -q -n add -inet 198.51.100.1/32 127.0.0.1 -blackhole".to_owned()),
+        "{commands:?}"
+    );
 }
 
 #[test]
@@ -248,6 +253,21 @@ fn a_reload_leads_around_the_tunnel_by_the_next_hop_of_now() {
 }
 
 #[test]
+fn only_default_routes_are_followed() {
+    let (host, played) = played();
+    let mut defaults = Defaults::of(host).unwrap();
+    assert!(!defaults.have_changed());
+    let mut host = Host { programs: Box::new(Of(played.clone())) };
+    bring_up(&mut host, &tunnel(&["10.0.0.2/24"], &["0.0.0.0/0"]));
+    assert!(!defaults.have_changed(), "halves are not default routes");
+    played.borrow_mut().routes[0].via = Some([192, 0, 2, 254].into());
+    assert!(defaults.have_changed());
+    assert!(!defaults.have_changed());
+    played.borrow_mut().routes.remove(0);
+    assert!(defaults.have_changed());
+}
+
+#[test]
 fn without_ipv6_in_the_kernel_nothing_of_it_is_asked_or_planned() {
     let (mut host, played) = played();
     played.borrow_mut().has_ipv6 = false;
@@ -309,7 +329,7 @@ fn what_needs_nf_tables_is_refused() {
 fn a_failure_that_left_nothing_to_do_has_the_errno_of_that() {
     let (mut host, _played) = played();
     bring_up(&mut host, &tunnel(&["10.0.0.2/32"], &["10.1.0.0/16"]));
-    let route = |to: &str| crate::plan::one_table::static_route(net(to), "wg0", None);
+    let route = |to: &str| crate::plan::one_table::static_route(net(to), Some("wg0"), None);
     let of = |interface: &str| Step::DeleteLink { interface: interface.to_owned() };
     let address = |text: &str| Step::DeleteAddress { interface: "wg0".to_owned(), address: net(text) };
     for (step, errno) in [
@@ -360,6 +380,8 @@ fn files() -> impl Strategy<Value = HostSpec> {
         .prop_map(|(addresses, allowed, endpoints, excluded, replaces)| HostSpec {
             endpoints: endpoints.iter().map(|endpoint| endpoint.parse().unwrap()).collect(),
             excluded: nets(&excluded),
+            // It would be that of the paths when the tunnel came up: a reload leaves it.
+            mtu: Some(1380),
             route_conflict: if replaces { RouteConflict::Replace } else { RouteConflict::Skip },
             ..tunnel(&addresses, &allowed)
         })
@@ -409,14 +431,25 @@ proptest! {
     }
 
     #[test]
-    fn a_reload_is_a_fresh_up_and_undo_is_nothing(old in files(), new in files()) {
-        let (mut host, _played) = played();
-        let before = ways(&mut host);
+    fn a_reload_is_a_fresh_up_and_undo_is_nothing(
+        old in files(), new in files(), was_online in any::<bool>(), is_online in any::<bool>(),
+    ) {
+        let (mut host, played) = played();
+        let all = played.borrow().routes.clone();
+        let online = |played: &RefCell<Played>, online: bool| {
+            let is_default = |route: &Route| route.to.prefix_len() == 0;
+            played.borrow_mut().routes.retain(|route| !is_default(route));
+            played.borrow_mut().routes.extend(all.iter().filter(|route| online && is_default(route)).cloned());
+        };
+        online(&played, was_online);
         let done = bring_up(&mut host, &old);
         prop_assert_eq!(led_inside(&mut host, &old), []);
+        online(&played, is_online);
         let plan = reload(&old, &new, &host.state().unwrap(), &done, Compat::Native).unwrap();
         prop_assert!(execute(&plan.steps, &mut On(&mut host)).is_ok(), "{:?}", plan.steps);
-        let (mut fresh, _played) = self::played();
+        let (mut fresh, played) = self::played();
+        online(&played, is_online);
+        let before = ways(&mut fresh);
         bring_up(&mut fresh, &new);
         prop_assert_eq!(ways(&mut host), ways(&mut fresh));
         prop_assert_eq!(led_inside(&mut host, &new), []);
@@ -496,17 +529,19 @@ impl Played {
                 }
             }
             ["route", "-q", "-n", "add", _, "-fib", _, ..] => {}
-            ["route", "-q", "-n", "add", _, to, kind, way] => {
+            ["route", "-q", "-n", "add", _, to, kind @ ("-interface" | "-gateway"), way] => {
                 let to = net(to);
                 if self.routes.iter().any(|route| route.to == to) {
                     return Err(failed());
                 }
                 let (via, device) = match kind {
                     "-interface" => (None, way),
-                    "-gateway" => (way.split('%').next().unwrap().parse().ok(), "em0"),
-                    other => panic!("{other}"),
+                    _ => (way.split('%').next().unwrap().parse().ok(), "em0"),
                 };
-                self.routes.push(crate::plan::one_table::static_route(to, device, via));
+                self.routes.push(crate::plan::one_table::static_route(to, Some(device), via));
+            }
+            ["route", "-q", "-n", "add", _, to, "127.0.0.1" | "::1", "-blackhole"] => {
+                self.routes.push(crate::plan::one_table::static_route(net(to), None, None));
             }
             ["route", "-q", "-n", "delete", _, to] => {
                 let at = self.routes.iter().position(|route| route.to == net(to)).ok_or_else(failed)?;
@@ -540,13 +575,20 @@ impl Played {
 
     fn netstat(&self, ipv6: bool) -> String {
         let entry = |route: &Route| {
-            let device = route.device.as_deref().unwrap();
+            let device = route.device.as_deref().unwrap_or("lo0");
             let of_link = match route.via {
                 Some(IpAddr::V6(via)) if via.is_unicast_link_local() => format!("{via}%{device}"),
                 Some(via) => via.to_string(),
+                None if route.device.is_none() => "::1".to_owned(),
                 None => "link#9".to_owned(),
             };
-            let flags = ["U", if route.via.is_some() { "G" } else { "" }, if route.protocol == 3 { "S" } else { "" }];
+            let unreachable = if route.device.is_none() { "GB" } else { "" };
+            let flags = [
+                "U",
+                unreachable,
+                if route.via.is_some() { "G" } else { "" },
+                if route.protocol == 3 { "S" } else { "" },
+            ];
             let mtu = self.links.iter().find(|link| link.0 == device).map_or(1500, |link| link.1);
             let mtu = if route.mtu > 0 { route.mtu } else { mtu };
             let is_host = route.to.prefix_len() == route.to.max_prefix_len();

@@ -38,6 +38,9 @@ use crate::step::{Implementation, Opening, Step};
 use crate::transaction::ApplyError;
 pub use foreign::legacy_chains;
 
+/// Default routes of tunnels are in tables of their own.
+pub const ONE_TABLE: bool = false;
+
 // linux/netlink.h
 const NETLINK_ROUTE: isize = 0;
 const NETLINK_NETFILTER: isize = 12;

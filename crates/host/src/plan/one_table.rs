@@ -3,8 +3,8 @@
 //! the tunnel although allowed IPs contain it, the endpoints and `ExcludedIPs`, gets a route of its own, the way that it went
 //! before. wg-quick does the same there.
 //!
-//! Those ways are of the moment. A reload makes them anew, and so does the supervisor when a name has another address; of a
-//! host that has joined another network, or a peer that has moved, nothing tells.
+//! Those ways are of the moment. A reload makes them anew, and so does the supervisor when a name has another address, or the
+//! host another default route; of a peer that has moved nothing tells.
 
 use std::net::IpAddr;
 
@@ -55,7 +55,8 @@ pub(super) fn all(
             ));
             continue;
         }
-        let resolved = conflicts.resolve(spec, Route { table, ..static_route(to, &spec.interface, None) }, plan)?;
+        let resolved =
+            conflicts.resolve(spec, Route { table, ..static_route(to, Some(&spec.interface), None) }, plan)?;
         inside.extend(resolved.route.map(|route| PlannedRoute { route, replaced: resolved.replaced, own: false }));
     }
     // What is in another table does not take the tunnel's own packets.
@@ -64,7 +65,8 @@ pub(super) fn all(
     Ok(planned)
 }
 
-/// The routes of what stays outside of `inside`.
+/// The routes of what stays outside of `inside`. Where there is no way it is unreachable: the tunnel's own packets would go
+/// round in circles, and grow.
 fn outside(
     spec: &HostSpec,
     state: &HostState,
@@ -81,15 +83,14 @@ fn outside(
         if path.is_some_and(|path| path.to.prefix_len() > longest) || planned.iter().any(|other| other.route.to == to) {
             continue;
         }
-        let Some((path, device)) = path.and_then(|path| Some((path, path.device.as_ref()?))) else {
+        let device = path.and_then(|path| path.device.as_deref());
+        if device.is_none() {
             plan.warn(format!(
-                "{to} has no route outside of the tunnel, and would go into it: reload {} once the host has a default \
-                 route",
-                spec.interface
+                "{to} has no route outside of the tunnel: it is unreachable until the host has a default route"
             ));
-            continue;
-        };
-        planned.push(PlannedRoute { route: static_route(to, device, path.via), replaced: Vec::new(), own: false });
+        }
+        let via = path.and_then(|path| path.via);
+        planned.push(PlannedRoute { route: static_route(to, device, via), replaced: Vec::new(), own: false });
     }
     planned
 }
@@ -117,16 +118,16 @@ fn halves(net: IpNet) -> Vec<IpNet> {
     subnets.unwrap_or_default()
 }
 
-/// A route of the main table that somebody has added.
-pub(crate) fn static_route(to: IpNet, device: &str, via: Option<IpAddr>) -> Route {
+/// A route of the main table that somebody has added; without a device `to` is unreachable.
+pub(crate) fn static_route(to: IpNet, device: Option<&str>, via: Option<IpAddr>) -> Route {
     Route {
         to,
-        device: Some(device.to_owned()),
+        device: device.map(str::to_owned),
         via,
         table: MAIN,
         metric: metric(&to),
         protocol: routes::PROTOCOL,
-        scope: if to.addr().is_ipv4() && via.is_none() { routes::SCOPE_LINK } else { 0 },
+        scope: if to.addr().is_ipv4() && device.is_some() && via.is_none() { routes::SCOPE_LINK } else { 0 },
         source: None,
         mtu: 0,
         onlink: false,

@@ -1,9 +1,8 @@
 //! Has a gateway follow the default routes of the host (`Gateway = auto`): there may be none yet when a host has just
-//! started, and later they may be those of other interfaces.
+//! started, and later they may be those of other interfaces. Where there is one routing table, so do the ways to endpoints.
 
 use std::time::{Duration, Instant};
 
-use linerate_control::tunnel_file::Gateway;
 use linerate_host::system::DefaultRouteWatch;
 
 use super::Supervisor;
@@ -13,9 +12,9 @@ use crate::read::ConfigFile;
 use crate::reload;
 
 impl Supervisor<'_> {
-    /// Watches default routes if the gateway of `file` is that of their interfaces.
+    /// Watches default routes if the tunnel of `file` follows them.
     pub(super) fn watch_default_routes(&mut self, file: &ConfigFile) {
-        if file.contents.gateway != Gateway::Auto {
+        if !file.follows_default_routes() {
             self.default_routes = None;
             self.note(Task::Watch, None);
             self.followed(None);
@@ -31,7 +30,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Lets the gateway follow default routes that have changed. Where that fails, it is tried again later.
+    /// Lets the tunnel follow default routes that have changed. Where that fails, it is tried again later.
     pub(super) fn follow_default_routes(&mut self) -> Result<(), Error> {
         let Some(routes) = &mut self.default_routes else { return Ok(()) };
         let is_due = self.follow_failed.is_some_and(|failed| failed.elapsed() >= FOLLOW_AGAIN);
@@ -53,10 +52,7 @@ impl Supervisor<'_> {
 
     fn followed(&mut self, error: Option<Error>) {
         self.follow_failed = error.is_some().then(Instant::now);
-        self.note(
-            Task::Follow,
-            error.map(|error| format!("the gateway does not follow the host's default routes yet: {error}")),
-        );
+        self.note(Task::Follow, error.map(|error| format!("the host's default routes are not followed yet: {error}")));
     }
 
     /// When to try again what has failed.
@@ -65,7 +61,7 @@ impl Supervisor<'_> {
     }
 }
 
-/// Whether the gateway is to follow default routes: those that have `changed`, also if they are as before, since an interface
+/// Whether the tunnel is to follow default routes: those that have `changed`, also if they are as before, since an interface
 /// of the same name may be another one, which does not forward; where it `failed` a while ago, whose steps may be undone
 /// though the routes are those of the plan; and where a change may have been `missed`, if they `differ` from the plan.
 fn has_to_follow(changed: bool, failed: bool, missed: bool, differ: impl FnOnce() -> bool) -> bool {

@@ -65,8 +65,8 @@ pub(super) fn all(
     Ok(planned)
 }
 
-/// The routes of what stays outside of `inside`. Where there is no way it is unreachable: the tunnel's own packets would go
-/// round in circles, and grow.
+/// The routes of what stays outside of `inside`. Where there is no way it is unreachable: into the tunnel its packets would
+/// come back to the daemon, which drops them without a word to whoever sent them.
 fn outside(
     spec: &HostSpec,
     state: &HostState,

@@ -159,7 +159,7 @@ impl CookieMaker {
 }
 
 /// Keyed BLAKE2s with 16 bytes of output.
-fn mac(key: &[u8], covered: &[u8]) -> Mac {
+pub(crate) fn mac(key: &[u8], covered: &[u8]) -> Mac {
     let mut mac = Blake2sMac::<U16>::new_from_slice(key).expect("a key of 16 or 32 bytes fits BLAKE2s");
     mac.update(covered);
     mac.finalize_fixed().into()

@@ -161,6 +161,10 @@ impl Device {
         if let Some(armed) = peer.armed {
             self.timers.remove(&(armed, id));
         }
+        #[cfg(feature = "fleet")]
+        if let Some(fleet) = &mut self.indices.fleet {
+            fleet.forget(id);
+        }
         self.by_key.remove(&peer.public);
         self.by_serial.remove(&peer.serial);
         self.vacant.push(id.0);

@@ -43,7 +43,7 @@ drop_reasons! {
     NoPrivateKey => "no_private_key",
     /// The first MAC is wrong: the sender does not know our public key.
     Mac1 => "mac1",
-    /// Under load and without a valid cookie. A cookie reply was sent, except for most repeated messages of an address
+    /// Under load, or of a peer that may be another gateway's, and without a valid cookie. A cookie reply was sent, except for most repeated messages of an address
     /// in one second, which are dropped before a MAC is checked.
     UnderLoad => "under_load",
     /// Under load with a valid cookie, but the address exceeds its rate.

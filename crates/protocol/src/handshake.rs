@@ -11,6 +11,7 @@ use core::time::Duration;
 
 use crate::constants::{INITIATION_SPACING, REKEY_TIMEOUT, REKEY_TIMEOUT_JITTER, WIPE_TIME};
 use crate::effects::CallContext;
+use crate::indices::Indices;
 use crate::load_state::AdmissionDecision;
 use crate::messages::{self, CookieReply, Initiation, Response, cookie_reply, field, response};
 use crate::noise::{self, Remote, TransportKeys};
@@ -49,7 +50,7 @@ impl Device {
             MessageKind::Initiation => {
                 self.check_mac_and_load(cx, source, backlog, datagram)?;
                 let message = exact(datagram)?;
-                scrubbed(|| self.respond(cx, message))
+                scrubbed(|| self.respond(cx, source, message))
             }
             MessageKind::Response => {
                 self.check_mac_and_load(cx, source, backlog, datagram)?;
@@ -74,6 +75,10 @@ impl Device {
             // A newer session has replaced it. The data path may have begun to seal with the replaced session.
             return self.publish_current(now.boot, id, effects);
         };
+        #[cfg(feature = "fleet")]
+        {
+            peer.has_floor = true;
+        }
         // Our own initiation may have crossed the peer's. Its response is still accepted, because the peer
         // has made a session of it, but the initiation is not repeated.
         peer.handshake_timer = match peer.handshake_timer {
@@ -130,7 +135,12 @@ impl Device {
     }
 
     /// Consumes an initiation and sends the response.
-    fn respond(&mut self, cx: &mut CallContext<'_>, message: &Initiation) -> Result<PeerId, DropReason> {
+    fn respond(
+        &mut self,
+        cx: &mut CallContext<'_>,
+        source: SocketAddr,
+        message: &Initiation,
+    ) -> Result<PeerId, DropReason> {
         let now = cx.now.boot;
         let identity = self.identity.as_ref().ok_or(DropReason::NoPrivateKey)?;
         let unverified = noise::open_static(identity, message)?;
@@ -147,6 +157,15 @@ impl Device {
         if peer.initiation_seen.is_some_and(|seen| now.since(seen) < INITIATION_SPACING) {
             return Err(DropReason::Flood);
         }
+        let provisional = is_provisional(&self.indices, peer);
+        if provisional
+            && !is_hinted(&self.indices, id, source)
+            && !self.filter.cookies.mac2_is_valid(now, source, message)
+        {
+            let reply = self.filter.cookies.reply(now, cx.rng, &identity.cookie_key, source, message);
+            cx.effects.reply(&reply);
+            return Err(DropReason::UnderLoad);
+        }
         peer.timestamp_seen = timestamp;
         peer.initiation_seen = Some(now);
 
@@ -160,17 +179,26 @@ impl Device {
             }
         };
         peer.cookie_maker.sign(now, &noise::mac1_key(&peer.public), &mut response);
-        // The response counts towards the limit of one handshake message per 5 s.
-        peer.handshake_sent = Some(now);
-        peer.traffic.note_received(now);
-        peer.traffic.note_sent(now);
+        if !provisional {
+            // The response counts towards the limit of one handshake message per 5 s.
+            peer.handshake_sent = Some(now);
+            peer.traffic.note_received(now);
+            peer.traffic.note_sent(now);
+        }
         let session = peer.new_session(cx, SessionIndices { peer: id, local, remote, initiator: false }, &keys);
         let evicted = peer.keyring.install_responded(Arc::clone(&session));
 
-        cx.effects.roam(id);
+        if !provisional {
+            cx.effects.roam(id);
+        }
         cx.effects.session_added(&session);
         self.release_evicted(evicted, cx.effects);
-        cx.effects.send(id, &response);
+        if provisional {
+            // The initiation may be an old one, sent by anybody; a data message will tell where the peer is.
+            cx.effects.reply(&response);
+        } else {
+            cx.effects.send(id, &response);
+        }
         Ok(id)
     }
 
@@ -297,6 +325,28 @@ impl Peer {
         self.new_handshake_jitter = jitter(cx.rng);
         Arc::new(Session::new(ends, cx.now.boot, keys))
     }
+}
+
+/// Whether an initiation of the peer may be an old one that another gateway has accepted: nothing but its session follows
+/// from it until a data message confirms that.
+#[cfg(feature = "fleet")]
+fn is_provisional(indices: &Indices, peer: &Peer) -> bool {
+    indices.fleet.is_some() && !peer.has_floor
+}
+
+#[cfg(not(feature = "fleet"))]
+fn is_provisional(_: &Indices, _: &Peer) -> bool {
+    false
+}
+
+#[cfg(feature = "fleet")]
+fn is_hinted(indices: &Indices, peer: PeerId, source: SocketAddr) -> bool {
+    indices.fleet.as_ref().is_some_and(|fleet| fleet.is_hinted(peer, source))
+}
+
+#[cfg(not(feature = "fleet"))]
+fn is_hinted(_: &Indices, _: PeerId, _: SocketAddr) -> bool {
+    false
 }
 
 /// Up to [`REKEY_TIMEOUT_JITTER`], at random, so that two peers do not start in lockstep.

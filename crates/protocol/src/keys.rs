@@ -115,7 +115,7 @@ impl Drop for PresharedKey {
 impl ZeroizeOnDrop for PresharedKey {}
 
 /// A copy made directly on the heap.
-fn on_heap(bytes: &[u8; 32]) -> Box<[u8; 32]> {
+pub(crate) fn on_heap(bytes: &[u8; 32]) -> Box<[u8; 32]> {
     let mut copy = Box::new([0; 32]);
     copy.copy_from_slice(bytes);
     copy

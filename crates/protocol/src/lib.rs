@@ -25,6 +25,8 @@ mod cookie;
 mod device;
 mod drop_reason;
 mod effects;
+#[cfg(feature = "fleet")]
+pub mod fleet;
 mod handshake;
 mod handshake_filter;
 mod indices;

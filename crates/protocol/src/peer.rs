@@ -36,6 +36,10 @@ pub(crate) struct Peer {
     pub(crate) timestamp_sent: Timestamp,
     /// Greatest timestamp of the peer's initiations.
     pub(crate) timestamp_seen: Timestamp,
+    /// Whether that bounds what may be replayed: here, or by what other gateways say, it was the peer's latest. Without
+    /// it the peer may have sent greater ones elsewhere.
+    #[cfg(feature = "fleet")]
+    pub(crate) has_floor: bool,
     /// When the peer's latest initiation was consumed.
     pub(crate) initiation_seen: Option<Boottime>,
     /// When we last sent an initiation or a response.
@@ -88,6 +92,8 @@ impl Peer {
             cookie_maker: CookieMaker::default(),
             timestamp_sent: Timestamp::default(),
             timestamp_seen: Timestamp::default(),
+            #[cfg(feature = "fleet")]
+            has_floor: false,
             initiation_seen: None,
             handshake_sent: None,
             handshake_timer: None,

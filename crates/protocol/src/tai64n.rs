@@ -12,6 +12,12 @@ use crate::constants::{TAI64_EPOCH, TIMESTAMP_STEP};
 pub(crate) struct Timestamp(pub(crate) [u8; 12]);
 
 impl Timestamp {
+    /// The whitened time of the wall clock.
+    #[cfg(feature = "fleet")]
+    pub(crate) fn at(wall: Duration) -> Self {
+        Self::new(wall.as_secs(), wall.subsec_nanos())
+    }
+
     fn new(secs: u64, nanos: u32) -> Self {
         let mut bytes = [0; 12];
         bytes[..8].copy_from_slice(&TAI64_EPOCH.wrapping_add(secs).to_be_bytes());

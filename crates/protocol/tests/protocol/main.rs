@@ -3,6 +3,8 @@
 //! Nothing here sleeps, reads a clock or draws real randomness, so every run is the same.
 
 mod crossing;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod handshake;
 mod hostile;
 mod load;

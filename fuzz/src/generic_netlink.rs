@@ -129,6 +129,7 @@ fn as_change(state: &DeviceState) {
         fwmark: Some(state.fwmark),
         replace_peers: true,
         peers: peers.collect(),
+        ..DeviceUpdate::default()
     };
     let mut again = DeviceState::default();
     for attributes in request::messages(&change) {

@@ -8,13 +8,19 @@ use std::time::Duration;
 
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::uapi::errno;
+#[cfg(feature = "fleet")]
+use linerate_control::uapi::fleet::{self, FleetUpdate};
 use linerate_control::uapi::limits::{LimitState, LimitUpdate, Suspension};
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::{Activity, DeviceState, PeerState};
+#[cfg(feature = "fleet")]
+use linerate_engine::config::FleetChange;
 use linerate_engine::config::{
     self as engine, ActivityReport, ConfigError, DeviceChange, DeviceReport, LimitChange, LimitReport, PeerActivity,
     PeerChange, PeerReport,
 };
+#[cfg(feature = "fleet")]
+use linerate_protocol::fleet::{Hint, IndexKey};
 use linerate_protocol::{Prefix, PresharedKey, PrivateKey};
 
 /// The change of the engine that a request asks for.
@@ -24,6 +30,11 @@ pub fn to_device_change(update: &DeviceUpdate) -> DeviceChange {
         listen_port: update.listen_port,
         fwmark: update.fwmark,
         replace_peers: update.replace_peers,
+        #[cfg(feature = "fleet")]
+        fleet: update
+            .fleet
+            .as_ref()
+            .map(|fleet| fleet.as_ref().map(|gateway| (gateway.number, IndexKey::new(gateway.index_key.as_bytes())))),
         peers: update.peers.iter().map(to_peer_change).collect(),
         ..DeviceChange::default()
     }
@@ -41,7 +52,16 @@ fn to_peer_change(update: &PeerUpdate) -> PeerChange {
         replace_allowed_ips: update.replace_allowed_ips,
         allowed_ips: update.allowed_ips.iter().map(|ip| (ip.add, prefix(ip.addr, ip.cidr))).collect(),
         limits: to_limit_change(&update.limits),
+        #[cfg(feature = "fleet")]
+        fleet: to_fleet_change(&update.fleet),
     }
+}
+
+#[cfg(feature = "fleet")]
+fn to_fleet_change(update: &FleetUpdate) -> FleetChange {
+    let FleetUpdate { number, hint, initiate } = *update;
+    let hint = hint.map(|fleet::Hint { endpoint, sent, received }| Hint { endpoint, sent, received });
+    FleetChange { number, hint, initiate }
 }
 
 /// The reply to `get`.
@@ -69,6 +89,8 @@ pub fn to_errno(error: &ConfigError) -> i32 {
         // EADDRINUSE, EACCES or EMFILE, for example.
         ConfigError::Port { error, .. } | ConfigError::Mark(error) => error.raw_os_error().unwrap_or(errno::EADDRINUSE),
         ConfigError::TooManyPeers => errno::UNKNOWN,
+        #[cfg(feature = "fleet")]
+        ConfigError::NoFleet => errno::EINVAL,
         ConfigError::Ended => errno::EIO,
     }
 }

@@ -345,7 +345,6 @@ fn update((key, listen_port, fwmark, replace_peers, peers): DeviceParts<PeerPart
     let peers =
         peers.into_iter().map(|(key, (remove, update_only, replace), psk, endpoint, keepalive, ips, limits)| {
             PeerUpdate {
-                public_key: PublicKey(key),
                 remove,
                 update_only,
                 preshared_key: psk.map(|key| SecretKey::from_bytes(&key)),
@@ -357,10 +356,11 @@ fn update((key, listen_port, fwmark, replace_peers, peers): DeviceParts<PeerPart
                     .map(|(add, addr, cidr)| AllowedIp { add, addr, cidr: fitting(addr, cidr) })
                     .collect(),
                 limits: limits.map(limit_update).unwrap_or_default(),
+                ..PeerUpdate::new(PublicKey(key))
             }
         });
     let private_key = key.map(|key| SecretKey::from_bytes(&key));
-    DeviceUpdate { private_key, listen_port, fwmark, replace_peers, peers: peers.collect() }
+    DeviceUpdate { private_key, listen_port, fwmark, replace_peers, peers: peers.collect(), ..DeviceUpdate::default() }
 }
 
 type PeerStateParts = (

@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+#[cfg(feature = "fleet")]
+use linerate_protocol::fleet::{Hint, IndexKey};
 use linerate_protocol::{Boottime, Prefix};
 use linerate_protocol::{PresharedKey, PrivateKey, PublicKey};
 
@@ -21,6 +23,9 @@ pub struct DeviceChange {
     pub fwmark: Option<u32>,
     /// From now on it is this time since the Unix epoch or later, whatever the clock says: for what expires.
     pub earliest_time: Option<Duration>,
+    /// Its number in a fleet and the fleet's key; `Some(None)` leaves the fleet.
+    #[cfg(feature = "fleet")]
+    pub fleet: Option<Option<(u8, IndexKey)>>,
     /// Remove all peers first.
     pub replace_peers: bool,
     /// Changes of peers, applied in order.
@@ -47,6 +52,21 @@ pub struct PeerChange {
     pub allowed_ips: Vec<(bool, Prefix)>,
     /// Its limits; `None` leaves them unchanged.
     pub limits: Option<LimitChange>,
+    /// What a fleet knows of it.
+    #[cfg(feature = "fleet")]
+    pub fleet: FleetChange,
+}
+
+/// A change of what a fleet knows of a peer.
+#[cfg(feature = "fleet")]
+#[derive(Clone, Copy, Default)]
+pub struct FleetChange {
+    /// Its number in the fleet.
+    pub number: Option<u32>,
+    /// What other gateways know of it. Their endpoint is taken if there is no session.
+    pub hint: Option<Hint>,
+    /// Start a handshake, after all other changes.
+    pub initiate: bool,
 }
 
 /// A change of a peer's limits; `None` leaves one unchanged, `Some(None)` removes it.
@@ -75,6 +95,8 @@ impl PeerChange {
             replace_allowed_ips: false,
             allowed_ips: Vec::new(),
             limits: None,
+            #[cfg(feature = "fleet")]
+            fleet: FleetChange::default(),
         }
     }
 }
@@ -231,6 +253,10 @@ pub enum ConfigError {
     /// There would be more peers than indices for them.
     #[error("a device has at most {} peers", linerate_protocol::constants::PEERS_MAX)]
     TooManyPeers,
+    /// A number in a fleet for a peer of a device that belongs to none.
+    #[cfg(feature = "fleet")]
+    #[error("fleet_number is for the peers of a gateway; fleet_gateway makes the device one")]
+    NoFleet,
     /// The engine has ended.
     #[error("the engine has ended")]
     Ended,

@@ -17,7 +17,7 @@ use crate::effects::CallContext;
 use crate::keys::on_heap;
 use crate::scrub::scrubbed;
 use crate::tai64n::Timestamp;
-use crate::{Device, Effects, Entropy, Now, PeerId};
+use crate::{Boottime, Device, Effects, Entropy, Now, PeerId};
 
 /// Gateways of a fleet.
 pub const GATEWAYS_MAX: u8 = 32;
@@ -142,6 +142,16 @@ impl Device {
     /// Leaves the fleet: its key, the peers' numbers and the hints are forgotten, except for floors.
     pub fn leave_fleet(&mut self) {
         self.indices.fleet = None;
+    }
+
+    /// Whether it belongs to a fleet.
+    pub fn in_fleet(&self) -> bool {
+        self.indices.fleet.is_some()
+    }
+
+    /// Whether a packet to the peer could be sealed.
+    pub fn has_session(&self, now: Boottime, id: PeerId) -> bool {
+        self.get(id).is_some_and(|peer| peer.may_seal(now))
     }
 
     /// Gives a peer its number in the fleet, and takes it away from another that has it. False, without a change, if

@@ -181,6 +181,7 @@ mod tests {
                 fwmark: Some(mark),
                 replace_peers: true,
                 peers,
+                ..DeviceUpdate::default()
             };
             let mut state = DeviceState::default();
             for attributes in messages(&update) {
@@ -214,6 +215,7 @@ mod tests {
             fwmark: Some(1),
             replace_peers: true,
             peers: vec![change],
+            ..DeviceUpdate::default()
         };
         let attributes = messages(&update).remove(0);
         let peers =

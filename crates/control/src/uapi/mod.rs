@@ -5,6 +5,7 @@
 //! the two ends. Nothing here knows what a request does.
 
 pub mod client;
+pub mod fleet;
 pub mod limits;
 pub mod request;
 pub mod response;

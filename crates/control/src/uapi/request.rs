@@ -12,6 +12,7 @@ use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
 use crate::number::decimal;
 use crate::printable::printable;
+use crate::uapi::fleet::{FleetUpdate, Gateway};
 use crate::uapi::limits::LimitUpdate;
 use crate::uapi::{RequestError, errno, lines, prefix};
 use crate::zeroizing::Buffer;
@@ -50,6 +51,8 @@ pub struct DeviceUpdate {
     pub fwmark: Option<u32>,
     /// Remove every peer before the peers below are applied.
     pub replace_peers: bool,
+    /// Its place in a fleet; `Some(None)` leaves it. Only linerated knows fleets.
+    pub fleet: Option<Option<Gateway>>,
     /// Peer updates in the order of the request; a peer may occur more than once.
     pub peers: Vec<PeerUpdate>,
 }
@@ -75,6 +78,8 @@ pub struct PeerUpdate {
     pub allowed_ips: Vec<AllowedIp>,
     /// Its limits. Only linerated knows them: other daemons reject the request.
     pub limits: LimitUpdate,
+    /// What a fleet knows of it. Only linerated knows that.
+    pub fleet: FleetUpdate,
 }
 
 /// One `allowed_ip` line.
@@ -101,6 +106,7 @@ impl PeerUpdate {
             replace_allowed_ips: false,
             allowed_ips: Vec::new(),
             limits: LimitUpdate::default(),
+            fleet: FleetUpdate::default(),
         }
     }
 }
@@ -151,6 +157,10 @@ impl DeviceUpdate {
         if self.replace_peers {
             text.write_str("replace_peers=true\n")?;
         }
+        #[cfg(feature = "fleet")]
+        if let Some(fleet) = &self.fleet {
+            crate::uapi::fleet::write_device(fleet, text)?;
+        }
         for peer in &self.peers {
             peer.write(text)?;
         }
@@ -183,6 +193,8 @@ impl PeerUpdate {
             let sign = if *add { "" } else { "-" };
             writeln!(text, "allowed_ip={sign}{addr}/{cidr}")?;
         }
+        #[cfg(feature = "fleet")]
+        self.fleet.write(text)?;
         self.limits.write(text)
     }
 }
@@ -268,9 +280,21 @@ pub fn parse(request: &[u8]) -> Result<Request, RequestError> {
 
 fn parse_set(text: &[u8]) -> Result<DeviceUpdate, RequestError> {
     let mut device = DeviceUpdate::default();
+    #[cfg(feature = "fleet")]
+    let (mut gateway, mut index_key) = (None, None);
     // Line 1 is the operation.
     for (line, number) in lines(text).zip(2..) {
         if line.is_empty() {
+            #[cfg(feature = "fleet")]
+            match (gateway, index_key) {
+                (None, None) => {}
+                (Some(None), None) => device.fleet = Some(None),
+                (Some(Some(number)), Some(index_key)) => device.fleet = Some(Some(Gateway { number, index_key })),
+                _ => {
+                    let message = "fleet_gateway and fleet_index_key must be in one request";
+                    return Err(reject(errno::EINVAL, message.into()));
+                }
+            }
             return Ok(device);
         }
         if line.len() > LINE_MAX {
@@ -285,6 +309,15 @@ fn parse_set(text: &[u8]) -> Result<DeviceUpdate, RequestError> {
             opened.map(|peer| device.peers.push(peer)).ok_or(LineError::Expected("64 hexadecimal digits"))
         } else if let Some(peer) = device.peers.last_mut() {
             peer_line(peer, key, value)
+        } else if cfg!(feature = "fleet") && key.starts_with(b"fleet_") {
+            #[cfg(feature = "fleet")]
+            match key {
+                b"fleet_gateway" => crate::uapi::fleet::gateway(value).map(|number| gateway = Some(number)),
+                b"fleet_index_key" => secret(value).map(|key| index_key = Some(key)),
+                _ => Err(LineError::UnknownKey),
+            }
+            #[cfg(not(feature = "fleet"))]
+            Err(LineError::UnknownKey)
         } else {
             device_line(&mut device, key, value)
         };
@@ -348,6 +381,8 @@ fn peer_line(peer: &mut PeerUpdate, key: &[u8], value: &[u8]) -> Result<(), Line
         }
         b"protocol_version" if value == b"1" => {}
         b"protocol_version" => return Err(LineError::Expected("1")),
+        #[cfg(feature = "fleet")]
+        _ if peer.fleet.line(key, value)? => {}
         _ => return peer.limits.line(key, value)?.then_some(()).ok_or(LineError::UnknownKey),
     }
     Ok(())

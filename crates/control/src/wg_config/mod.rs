@@ -115,7 +115,7 @@ fn start(mode: Mode) -> DeviceUpdate {
             listen_port: Some(0),
             fwmark: Some(0),
             replace_peers: true,
-            peers: Vec::new(),
+            ..DeviceUpdate::default()
         },
     }
 }

@@ -84,6 +84,8 @@ impl<B: Backend> SlowPath<B> {
     /// Why nothing was changed.
     pub fn set(&mut self, change: DeviceChange) -> Result<(), ConfigError> {
         self.check_peer_count(&change)?;
+        #[cfg(feature = "fleet")]
+        self.check_fleet(&change)?;
         // First, so that a caller of `Shared::activity` during the change reads the whole state again after it.
         self.shared.configured.fetch_add(1, Ordering::SeqCst);
         self.set_port_and_mark(change.listen_port, change.fwmark)?;
@@ -95,6 +97,12 @@ impl<B: Backend> SlowPath<B> {
         }
         if let Some(time) = change.earliest_time {
             self.set_earliest_time(time);
+        }
+        #[cfg(feature = "fleet")]
+        match change.fleet {
+            None => {}
+            Some(None) => self.device.leave_fleet(),
+            Some(Some((gateway, key))) => drop(self.device.join_fleet(gateway, key)),
         }
         if change.replace_peers {
             let all: Vec<_> = self.device.peers().collect();
@@ -129,6 +137,8 @@ impl<B: Backend> SlowPath<B> {
         let Some(id) = known.or_else(|| if change.update_only { None } else { self.add(&change) }) else {
             return;
         };
+        #[cfg(feature = "fleet")]
+        let change = PeerChange { endpoint: self.set_fleet(id, &change), ..change };
         if let Some(key) = change.preshared_key {
             self.device.set_preshared_key(id, key);
         }
@@ -147,6 +157,10 @@ impl<B: Backend> SlowPath<B> {
         }
         if let Some(seconds) = change.persistent_keepalive {
             self.device.set_persistent_keepalive(now, rng, id, seconds, &mut self.effects);
+        }
+        #[cfg(feature = "fleet")]
+        if change.fleet.initiate {
+            self.device.initiate_now(now, rng, id, &mut self.effects);
         }
     }
 

@@ -6,6 +6,8 @@
 
 mod config;
 mod effects;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod limits;
 mod sockets;
 mod source_addrs;

@@ -165,6 +165,7 @@ fn restored(device: &DeviceState) -> DeviceUpdate {
         fwmark: Some(device.fwmark),
         replace_peers: true,
         peers: device.peers.iter().map(peer).collect(),
+        ..DeviceUpdate::default()
     }
 }
 

@@ -316,7 +316,7 @@ impl Flow {
             wanted
         } else {
             // What is touched already must do, from its beginning on once all of it was sent.
-            wanted.min(self.touched_send.paid().saturating_sub(self.written))
+            wanted.min(self.touched_send.room().saturating_sub(self.written))
         };
         let len = self.socket_mut().send_slice(&from[..len]).expect("the connection is open, as was looked at");
         self.written = touches(self.written, len);

@@ -9,7 +9,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What every buffer may use without asking: ten segments, as many as a sender begins with (RFC 6928).
+/// The allocator writes before a buffer what it has to know of it, and that is on its first page: capacities are less
+/// than pages by so much.
+const HEAD: usize = 16;
+
+/// What every buffer may use without asking, with its head: ten segments, as many as a sender begins with (RFC 6928).
 pub(crate) const FLOOR: usize = 16 << 10;
 /// A buffer while there is plenty: 420 Mbit/s at 20 ms.
 const LARGE: usize = 1 << 20;
@@ -50,12 +54,13 @@ impl Memory {
     /// The capacity of a new connection's buffers, if there are so many connections.
     pub(crate) fn capacity(&self, connections: usize) -> usize {
         let used = self.used();
-        match connections {
+        let pages = match connections {
             0..=LARGE_MAX if used < self.shared / 2 => LARGE,
             0..=MEDIUM_MAX if used < self.shared / 4 * 3 => MEDIUM,
             _ if used < self.shared / 8 * 7 => SMALL,
             _ => FLOOR,
-        }
+        };
+        pages - HEAD
     }
 
     /// Bytes taken from what is shared.
@@ -69,19 +74,23 @@ impl Memory {
     }
 }
 
-/// What was touched of one buffer, and is paid for.
+/// The pages that were touched of one buffer, and are paid for, in bytes.
 #[derive(Default)]
 pub(crate) struct Touched(usize);
 
 impl Touched {
     /// Bytes that may be touched without asking.
-    pub(crate) fn paid(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
+        self.paid() - HEAD
+    }
+
+    fn paid(&self) -> usize {
         self.0.max(FLOOR)
     }
 
     /// Pays for the first `bytes` of the buffer; false if there is not enough.
     pub(crate) fn grow(&mut self, bytes: usize, memory: &Memory) -> bool {
-        let wanted = bytes.next_multiple_of(PAGE);
+        let wanted = (HEAD + bytes).next_multiple_of(PAGE);
         if wanted > self.paid() {
             if !memory.take(wanted - self.paid()) {
                 return false;
@@ -106,14 +115,14 @@ mod tests {
     proptest! {
         #[test]
         fn buffers_never_take_more_than_there_is_and_give_all_of_it_back(
-            grows in prop::collection::vec((0usize..20, 0usize..LARGE), 1..200),
+            grows in prop::collection::vec((0usize..20, 0usize..=LARGE - HEAD), 1..200),
         ) {
             let memory = Memory::new(20 * CONNECTION + 4 * LARGE, 20);
             let mut buffers: Vec<Touched> = (0..20).map(|_| Touched::default()).collect();
             for (buffer, bytes) in grows {
                 let paid = buffers[buffer].paid();
                 let grown = buffers[buffer].grow(bytes, &memory);
-                let right = if grown { buffers[buffer].paid() >= bytes } else { buffers[buffer].paid() == paid };
+                let right = if grown { buffers[buffer].room() >= bytes } else { buffers[buffer].paid() == paid };
                 prop_assert!(right);
                 let taken: usize = buffers.iter().map(|buffer| buffer.paid() - FLOOR).sum();
                 prop_assert_eq!(taken, memory.used());
@@ -131,15 +140,18 @@ mod tests {
         let mut capacities = vec![memory.capacity(1)];
         for _ in 0..8 {
             let mut buffer = Touched::default();
-            assert!(buffer.grow(LARGE, &memory));
+            assert!(buffer.grow(LARGE - HEAD, &memory));
             all.push(buffer);
             capacities.push(memory.capacity(1));
         }
         assert!(capacities.is_sorted_by(|a, b| a >= b));
-        assert_eq!((capacities[0], capacities[8]), (LARGE, FLOOR));
+        assert_eq!((capacities[0], capacities[8]), (LARGE - HEAD, FLOOR - HEAD));
         let unused = Memory::new(8 * LARGE, 0);
-        assert_eq!([1, 2000, 5000].map(|connections| unused.capacity(connections)), [LARGE, MEDIUM, SMALL]);
+        assert_eq!(
+            [1, 2000, 5000].map(|connections| unused.capacity(connections)),
+            [LARGE, MEDIUM, SMALL].map(|pages| pages - HEAD)
+        );
         assert!(!Touched::default().grow(2 * FLOOR + LARGE, &memory));
-        assert!(Touched::default().grow(FLOOR, &memory), "the floor is set aside");
+        assert!(Touched::default().grow(FLOOR - HEAD, &memory), "the floor is set aside");
     }
 }

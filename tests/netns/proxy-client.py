@@ -33,10 +33,15 @@ def request(command, host, port):
     return bytes([5, command, 0]) + place + struct.pack("!H", port)
 
 
-async def ask(proxy, command, host, port, limit=65536):
+async def ask(proxy, command, host, port, limit=65536, buffer=None):
     """A connection to the proxy, the number of its reply, and the address in it."""
     at, _, number = proxy.rpartition(":")
-    reader, writer = await asyncio.open_connection(at or "127.0.0.1", int(number), limit=limit)
+    client = socket.socket()
+    client.setblocking(False)
+    if buffer:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    await asyncio.get_running_loop().sock_connect(client, (at or "127.0.0.1", int(number)))
+    reader, writer = await asyncio.open_connection(sock=client, limit=limit)
     writer.write(b"\x05\x01\x00" + request(command, host, port))
     if await reader.readexactly(2) != b"\x05\x00":
         sys.exit("the proxy wants a password")
@@ -176,12 +181,21 @@ async def many(proxy, host, count):
 
 
 async def unread(proxy, host, port, count):
-    held = []
-    for _ in range(int(count)):
-        reader, writer = await connect(proxy, host, int(port), limit=1024)
+    some = asyncio.Semaphore(200)
+
+    async def one():
+        async with some:
+            # What waits here is the client's memory; most of it is to wait in the proxy.
+            reader, writer, reply, _ = await ask(proxy, 1, host, int(port), limit=1024, buffer=4096)
         reader._transport.pause_reading()
-        held.append((reader, writer))
-    print(f"{count} do not read", flush=True)
+        return reply, reader, writer
+
+    # A stack whose memory is full resets connections, be it before the proxy has said that they are there.
+    ends = await asyncio.wait_for(asyncio.gather(*(one() for _ in range(int(count)))), 4 * PATIENCE)
+    held = [end for end in ends if end[0] == 0]
+    if len(held) < len(ends) * 3 / 4:
+        sys.exit(f"only {len(held)} of {count} connections were made")
+    print(f"{len(held)} do not read", flush=True)
     async for _ in lines():
         break
 

@@ -111,8 +111,11 @@ async def discard(reader, writer):
 
 
 async def for_ever(reader, writer):
+    # Little waits here, however many there are.
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16384)
+    writer.transport.set_write_buffer_limits(16384)
     while True:
-        writer.write(b"x" * 65536)
+        writer.write(b"x" * 16384)
         await writer.drain()
 
 

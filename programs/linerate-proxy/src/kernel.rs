@@ -18,6 +18,7 @@ use linerate_sockets::{Datagrams, Listener, Pending, Sockets, Stream};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 use rustix::pipe::{SpliceFlags, splice};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
@@ -28,6 +29,10 @@ const BACKLOG: u32 = 1024;
 
 /// After how long of silence the kernel asks whether the other end is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// So much waits in the kernel for its turn to be sent. Without this bound it would grow with what the network might take,
+/// also where a reader takes nothing.
+const MOST_UNSENT: u32 = 64 << 10;
 
 /// The kinds of sockets that a stack needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +204,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         sockopt::set_socket_keepalive(&stream, true)?;
         sockopt::set_tcp_keepidle(&stream, KEEPALIVE)?;
+        SockRef::from(&stream).set_tcp_notsent_lowat(MOST_UNSENT)?;
         Ok(Self { stream: Some(stream), has_read_end: false, is_finished: false, local, peer })
     }
 

@@ -111,7 +111,8 @@ impl Server {
     /// # Errors
     /// Why there is none.
     pub async fn connect(&self, target: &Target) -> Result<Box<dyn Stream>, Failure> {
-        self.counted(self.dialer.connect(target).await)
+        // What it takes ends with it, not with the connection.
+        self.counted(Box::pin(self.dialer.connect(target)).await)
     }
 
     /// Counts a failure.
@@ -138,7 +139,7 @@ impl Server {
 
     /// `[TCPServerTunnel]`: passes a client in the tunnel on to a target outside.
     pub async fn forward_in(self: Arc<Self>, mut client: Box<dyn Stream>, target: Arc<Target>) {
-        match self.counted(self.dialer.connect_outside(&target).await) {
+        match self.counted(Box::pin(self.dialer.connect_outside(&target)).await) {
             Ok(outside) => drop(relay(outside, Vec::new(), client, &self.memory).await),
             Err(failure) => {
                 complain(&format!("forward to {target} outside of the tunnel"), &failure);
@@ -252,6 +253,23 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The size of what a task keeps while it serves.
+    fn size<A, B, F>(_: impl Fn(A, B, Box<dyn Stream>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_connection_keeps_nothing_of_how_it_was_made() {
+        use crate::{http::Http, sni, socks::Socks};
+        let forwards = [
+            size(|server: Arc<Server>, target: Arc<Target>, client| server.forward_out(client, target)),
+            size(|server: Arc<Server>, target: Arc<Target>, client| server.forward_in(client, target)),
+        ];
+        let proxies = [size(Socks::serve), size(Http::serve), size(|server, (), client| sni::serve(server, client))];
+        let sizes = [&forwards[..], &proxies].concat();
+        assert!(sizes.iter().all(|&size| size <= 1024), "{sizes:?}");
+    }
 
     #[test]
     fn who_fails_again_and_again_fills_no_log() {

@@ -22,7 +22,7 @@ const LONGEST: usize = 20 << 10;
 
 /// Serves a client.
 pub async fn serve(server: Arc<Server>, mut client: Box<dyn Stream>) {
-    let Ok(Some((name, first))) = timeout(PATIENCE, hello(&mut *client)).await else { return };
+    let Ok(Some((name, first))) = timeout(PATIENCE, Box::pin(hello(&mut *client))).await else { return };
     let Some(host @ Host::Name(_)) = Host::parse(&name) else { return };
     if let Ok(inside) = server.connect(&Target { host, port: PORT }).await {
         let _ = relay(client, first, inside, &server.memory).await;

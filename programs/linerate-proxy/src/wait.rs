@@ -150,7 +150,7 @@ pub(crate) async fn close(mut stream: Box<dyn Stream>) {
     let Ok(_permit) = LINGERING.try_acquire() else { return };
     let ending = async {
         poll_fn(|context| stream.poll_finish(context)).await?;
-        let (mut rest, mut buffer) = (MOST_REST, [0; 4096]);
+        let (mut rest, mut buffer) = (MOST_REST, vec![0; 4096]);
         while rest > 0 {
             match read(&mut *stream, &mut buffer).await? {
                 0 => break,

@@ -183,11 +183,12 @@ const OPTIONS: [(i32, i32); 15] = [
     (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
     (libc::SOL_UDP, libc::UDP_GRO),
 ];
-const OPTIONS_OF_PROXY: [(i32, i32); 4] = [
+const OPTIONS_OF_PROXY: [(i32, i32); 5] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_LINGER),
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
 ];
 
 /// The type in the second argument of socket(2); the rest are flags (linux/net.h).

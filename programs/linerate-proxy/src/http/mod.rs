@@ -77,7 +77,7 @@ impl Http {
     pub async fn serve(self: Arc<Self>, server: Arc<Server>, client: Box<dyn Stream>) {
         let client = match &self.tls {
             None => client,
-            Some(acceptor) => match timeout(PATIENCE, tls::accept(acceptor, client)).await {
+            Some(acceptor) => match timeout(PATIENCE, Box::pin(tls::accept(acceptor, client))).await {
                 Ok(Ok(client)) => client,
                 _ => return,
             },
@@ -97,7 +97,7 @@ impl Http {
             .max_headers(MOST_HEADERS)
             .preserve_header_case(true);
         // What goes wrong here is that somebody went away.
-        let _ = connection.serve_connection(TokioIo::new(Io::new(client)), service).with_upgrades().await;
+        let _ = Box::pin(connection.serve_connection(TokioIo::new(Io::new(client)), service).with_upgrades()).await;
         let State { handover, buffered } = std::mem::take(&mut *locked(&state));
         drop(buffered);
         if let Some(Handover { upgraded, inside }) = handover

@@ -39,7 +39,7 @@ impl Socks {
     pub async fn serve(self: Arc<Self>, server: Arc<Server>, mut client: Box<dyn Stream>) {
         // A password is in there: it is wiped, and was copied nowhere, because there is room for all at once.
         let mut bytes = Zeroizing::new(Vec::with_capacity(4 * message::LONGEST));
-        let request = match timeout(PATIENCE, self.negotiate(&mut *client, &mut bytes)).await {
+        let request = match timeout(PATIENCE, Box::pin(self.negotiate(&mut *client, &mut bytes))).await {
             Ok(Ok(request)) => request,
             Ok(Err(Ended::Refused)) => return wait::close(client).await,
             Ok(Err(Ended::Gone)) | Err(_) => return,
@@ -47,13 +47,15 @@ impl Socks {
         let target = match &request {
             Request { command: Command::Connect, target: Some(_) } => request.target.and_then(|target| target.target()),
             Request { command: Command::Associate, target: Some(named) } => {
-                return associate::serve(self, server, client, named).await;
+                return Box::pin(associate::serve(self, server, client, named)).await;
             }
             Request { command: Command::Other, .. } => return refuse(client, Reply::NoSuchCommand).await,
             Request { target: None, .. } => return refuse(client, Reply::NoSuchAddress).await,
         };
         let Some(target) = target else { return refuse(client, Reply::HostUnreachable).await };
-        connect(server, client, target, bytes.to_vec()).await;
+        let first = bytes.to_vec();
+        drop(bytes);
+        connect(server, client, target, first).await;
     }
 
     /// Everything before the request, and that. What the client has sent behind it stays in `bytes`.

@@ -35,6 +35,10 @@ pub fn to_device_change(update: &DeviceUpdate) -> DeviceChange {
             .fleet
             .as_ref()
             .map(|fleet| fleet.as_ref().map(|gateway| (gateway.number, IndexKey::new(gateway.index_key.as_bytes())))),
+        #[cfg(feature = "fleet")]
+        fleet_forward: update.fleet_forward,
+        #[cfg(feature = "fleet")]
+        fleet_stale: update.fleet_stale,
         peers: update.peers.iter().map(to_peer_change).collect(),
         ..DeviceChange::default()
     }
@@ -81,6 +85,17 @@ pub fn to_activity(report: &ActivityReport) -> Activity {
         configured: report.configured,
         peers: report.peers.iter().map(to_activity_state).collect(),
     }
+}
+
+/// The reply to `fleet_changes`.
+#[cfg(feature = "fleet")]
+pub fn to_fleet_changes(changes: &engine::FleetChanges) -> fleet::FleetChanges {
+    let peers = changes.peers.iter().map(|peer| fleet::FleetPeer {
+        public_key: PublicKey(peer.public_key.0),
+        hint: fleet::Hint { endpoint: peer.endpoint, sent: peer.sent, received: peer.accepted },
+        seen: peer.last_handshake.as_secs(),
+    });
+    fleet::FleetChanges { now: changes.now, peers: peers.collect() }
 }
 
 /// The number in the `errno=` line of a reply to a request that the engine refused.

@@ -79,6 +79,23 @@ impl TunnelClient {
     }
 }
 
+#[cfg(feature = "fleet")]
+impl TunnelClient {
+    /// What other gateways of a fleet have to know; see [`DaemonClient::fleet_changes`].
+    ///
+    /// # Errors
+    /// Unsupported for a tunnel of the kernel.
+    pub fn fleet_changes(&mut self, since: u64) -> Result<crate::uapi::fleet::FleetChanges, ClientError> {
+        match self {
+            Self::Daemon(client) => client.fleet_changes(since),
+            Self::Kernel(_) => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "tunnels of the kernel module belong to no fleet")
+                    .into())
+            }
+        }
+    }
+}
+
 /// The names of all tunnels: those of the kernel in its order, then those of daemons.
 ///
 /// # Errors

@@ -1,7 +1,9 @@
 //! A fleet's lines of `set`.
 #![cfg(feature = "fleet")]
 
-use linerate_control::uapi::request::{DeviceUpdate, Request, parse};
+use linerate_control::keys::PublicKey;
+use linerate_control::uapi::fleet::{FleetChanges, FleetPeer, Hint, parse_changes};
+use linerate_control::uapi::request::{DeviceUpdate, Frame, Request, frame, parse};
 
 fn update(text: &str) -> Option<DeviceUpdate> {
     match parse(text.as_bytes()) {
@@ -17,6 +19,8 @@ fn what_is_read_is_written_again() {
     for text in [
         format!("set=1\nfleet_gateway=31\nfleet_index_key={key}\npublic_key={key}\nfleet_number=1048575\n\n"),
         "set=1\nfleet_gateway=none\n\n".into(),
+        "set=1\nfleet_forward=127.0.0.1:51822\nfleet_stale=true\n\n".into(),
+        "set=1\nfleet_forward=none\nfleet_stale=false\n\n".into(),
         format!("set=1\npublic_key={key}\nfleet_hint=192.0.2.1:7,{stamp},none\ninitiate=true\n\n"),
         format!("set=1\npublic_key={key}\nfleet_hint=none,none,{}\n\n", "0".repeat(24)),
     ] {
@@ -28,7 +32,11 @@ fn what_is_read_is_written_again() {
 #[test]
 fn half_a_gateway_and_damaged_hints_are_refused() {
     let key = "0f".repeat(32);
-    for line in ["fleet_gateway=1", "fleet_gateway=32", &format!("fleet_index_key={key}"), "fleet_other=1"] {
+    for line in ["fleet_gateway=1", "fleet_gateway=32", &format!("fleet_index_key={key}"), "fleet_other=1"]
+        .into_iter()
+        // What strangers send is shown to this host alone.
+        .chain(["fleet_forward=192.0.2.1:1", "fleet_forward=[::1]:1", "fleet_forward=127.0.0.1", "fleet_stale=1"])
+    {
         assert!(update(&format!("set=1\n{line}\n\n")).is_none(), "{line}");
     }
     let short = "4".repeat(23);
@@ -44,4 +52,31 @@ fn half_a_gateway_and_damaged_hints_are_refused() {
     ] {
         assert!(update(&format!("set=1\npublic_key={key}\n{line}\n\n")).is_none(), "{line}");
     }
+}
+
+#[test]
+fn changes_are_asked_for_and_told() {
+    let question = format!("fleet_changes={}\n\n", u64::MAX);
+    assert_eq!(frame(question.as_bytes(), &mut 0), Frame::Whole(question.len()));
+    assert!(matches!(parse(question.as_bytes()), Ok(Request::FleetChanges(u64::MAX))));
+    let stamp = Some(*b"\x40\0\0\0\x65\x53\xf1\x0a\x12\0\0\0");
+    let peers = vec![
+        FleetPeer {
+            public_key: PublicKey([7; 32]),
+            hint: Hint { endpoint: Some("[2001:db8::1]:9".parse().unwrap()), sent: stamp, received: None },
+            seen: 1_700_000_000,
+        },
+        FleetPeer {
+            public_key: PublicKey([8; 32]),
+            hint: Hint { endpoint: None, sent: None, received: stamp },
+            seen: 0,
+        },
+    ];
+    let changes = FleetChanges { now: 12, peers };
+    let text = changes.render();
+    assert!(parse_changes(&text).is_ok_and(|parsed| parsed == changes));
+    for (at, _) in text.iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
+        assert!(parse_changes(&text[..at]).is_err(), "cut off after {at} bytes");
+    }
+    assert!(parse_changes(b"errno=0\n\n").is_err(), "without its number");
 }

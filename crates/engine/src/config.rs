@@ -3,6 +3,8 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+#[cfg(feature = "fleet")]
+use std::net::SocketAddrV4;
 use std::time::Duration;
 
 #[cfg(feature = "fleet")]
@@ -26,6 +28,12 @@ pub struct DeviceChange {
     /// Its number in a fleet and the fleet's key; `Some(None)` leaves the fleet.
     #[cfg(feature = "fleet")]
     pub fleet: Option<Option<(u8, IndexKey)>>,
+    /// Where datagrams of other gateways' sessions go; `Some(None)`: they are dropped.
+    #[cfg(feature = "fleet")]
+    pub fleet_forward: Option<Option<SocketAddrV4>>,
+    /// Whether what the fleet knows of its peers is too old for handshakes.
+    #[cfg(feature = "fleet")]
+    pub fleet_stale: Option<bool>,
     /// Remove all peers first.
     pub replace_peers: bool,
     /// Changes of peers, applied in order.
@@ -67,6 +75,30 @@ pub struct FleetChange {
     pub hint: Option<Hint>,
     /// Start a handshake, after all other changes.
     pub initiate: bool,
+}
+
+/// What has changed of a fleet's peers.
+#[cfg(feature = "fleet")]
+pub struct FleetChanges {
+    /// The `since` of the next question.
+    pub now: u64,
+    /// The peers.
+    pub peers: Vec<FleetPeer>,
+}
+
+/// What other gateways have to know of a peer.
+#[cfg(feature = "fleet")]
+pub struct FleetPeer {
+    /// Its public key.
+    pub public_key: PublicKey,
+    /// Where it is.
+    pub endpoint: Option<SocketAddr>,
+    /// The greatest timestamp sent to it, as it is in the message.
+    pub sent: Option<[u8; 12]>,
+    /// The greatest timestamp accepted from it.
+    pub accepted: Option<[u8; 12]>,
+    /// Time since the Unix epoch of the last completed handshake here; zero before the first.
+    pub last_handshake: Duration,
 }
 
 /// A change of a peer's limits; `None` leaves one unchanged, `Some(None)` removes it.

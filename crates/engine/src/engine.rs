@@ -277,6 +277,12 @@ impl Handle {
         self.shared.activity(since)
     }
 
+    /// What has changed of a fleet's peers since the reply with this number. Does not involve the control thread.
+    #[cfg(feature = "fleet")]
+    pub fn fleet_changes(&self, since: u64) -> crate::config::FleetChanges {
+        crate::fleet::changes(&self.shared, since)
+    }
+
     /// Whether packets wait for a session, or for an endpoint.
     pub fn has_staged(&self) -> bool {
         !self.shared.staged.is_empty()
@@ -318,6 +324,8 @@ impl Handle {
             let udp = socket.offloads();
             offloads.extend([("offload_udp_gso", udp.gso), ("offload_udp_gro", udp.gro)]);
         }
+        #[cfg(feature = "fleet")]
+        counters.push(("fleet_forwarded".to_owned(), self.shared.fleet.forwarded()));
         counters.extend(offloads.into_iter().map(|(name, in_use)| (name.to_owned(), u64::from(in_use))));
         counters
     }

@@ -22,6 +22,8 @@ pub mod counters;
 pub mod device;
 pub mod embedder;
 mod engine;
+#[cfg(feature = "fleet")]
+pub mod fleet;
 pub mod forecast;
 pub mod inbound;
 mod link;

@@ -65,6 +65,9 @@ pub struct Shared<B: Backend> {
     pub filter_log: Mutex<Tokens>,
     /// The kinds of GRO packets that the TUN device rejected.
     pub rejected_gro: RejectedGro,
+    /// What other gateways of a fleet have to know.
+    #[cfg(feature = "fleet")]
+    pub fleet: crate::fleet::Fleet,
 }
 
 impl<B: Backend> Shared<B> {
@@ -92,6 +95,8 @@ impl<B: Backend> Shared<B> {
             icmp_errors: Mutex::default(),
             filter_log: Mutex::default(),
             rejected_gro: RejectedGro::default(),
+            #[cfg(feature = "fleet")]
+            fleet: crate::fleet::Fleet::default(),
         })
     }
 

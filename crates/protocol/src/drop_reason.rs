@@ -56,6 +56,8 @@ drop_reasons! {
     UnknownPeer => "unknown_peer",
     /// The initiation is of a suspended peer.
     Suspended => "suspended_initiation",
+    /// What this gateway knows of its fleet's peers is too old to let any in.
+    Stale => "stale_initiation",
     /// The initiation's timestamp is not greater than the peer's latest.
     Replayed => "replayed",
     /// The peer starts more than 50 handshakes per second.

@@ -32,6 +32,11 @@ pub trait Effects {
     fn forget_source_addr(&mut self, peer: PeerId);
     /// A handshake completed, at this time of the wall clock.
     fn handshake_done(&mut self, peer: PeerId, wall: Duration);
+    /// The greatest timestamp sent to a peer of a fleet, or accepted from it, has changed: those of both.
+    #[cfg(feature = "fleet")]
+    fn timestamps_changed(&mut self, peer: PeerId, sent: [u8; 12], accepted: [u8; 12]) {
+        let _ = (peer, sent, accepted);
+    }
     /// Whether the peer has an endpoint. Without one no handshake starts.
     fn has_endpoint(&self, peer: PeerId) -> bool;
 }

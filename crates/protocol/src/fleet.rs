@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::time::Duration;
 
@@ -81,6 +82,24 @@ pub struct IndexOwner {
     pub number: u32,
 }
 
+/// Reads receiver indices of the fleet, from any thread.
+#[derive(Clone)]
+pub struct IndexReader {
+    /// The number of the gateway that reads.
+    pub gateway: u8,
+    key: Arc<IndexKey>,
+}
+
+impl IndexReader {
+    /// Whose session an index names, if it was made with the fleet's key. Anybody can make an index up: it proves
+    /// nothing.
+    pub fn owner(&self, index: u32) -> IndexOwner {
+        let plain = self.key.invert(index);
+        let number = plain >> OWN_BITS & ((1 << NUMBER_BITS) - 1);
+        IndexOwner { gateway: (plain >> (NUMBER_BITS + OWN_BITS)) as u8, number }
+    }
+}
+
 /// What another gateway knows of a peer. Times are those of handshake messages, as they are on the wire.
 #[derive(Clone, Copy, Default)]
 pub struct Hint {
@@ -94,8 +113,9 @@ pub struct Hint {
 
 /// A device's place in its fleet.
 pub(crate) struct Fleet {
-    gateway: u8,
-    key: IndexKey,
+    reader: IndexReader,
+    /// What is known of the fleet's peers is too old: no handshake begins or is answered.
+    pub(crate) is_stale: bool,
     peers: BTreeMap<u32, PeerId>,
     numbers: BTreeMap<PeerId, u32>,
     hinted: BTreeMap<PeerId, SocketAddr>,
@@ -106,7 +126,8 @@ impl Fleet {
     pub(crate) fn index(&self, peer: PeerId, random: u32) -> Option<u32> {
         let number = self.numbers.get(&peer)?;
         let own = random & ((1 << OWN_BITS) - 1);
-        Some(self.key.permute(u32::from(self.gateway) << (NUMBER_BITS + OWN_BITS) | number << OWN_BITS | own))
+        let IndexReader { gateway, key } = &self.reader;
+        Some(key.permute(u32::from(*gateway) << (NUMBER_BITS + OWN_BITS) | number << OWN_BITS | own))
     }
 
     /// Whether another gateway says that the peer is there.
@@ -129,11 +150,12 @@ impl Device {
         if gateway >= GATEWAYS_MAX {
             return false;
         }
+        let reader = IndexReader { gateway, key: Arc::new(key) };
         match &mut self.indices.fleet {
-            Some(fleet) => (fleet.gateway, fleet.key) = (gateway, key),
+            Some(fleet) => fleet.reader = reader,
             none => {
                 let (peers, numbers, hinted) = Default::default();
-                *none = Some(Box::new(Fleet { gateway, key, peers, numbers, hinted }));
+                *none = Some(Box::new(Fleet { reader, is_stale: false, peers, numbers, hinted }));
             }
         }
         true
@@ -168,17 +190,34 @@ impl Device {
         true
     }
 
+    /// A peer's number in the fleet.
+    pub fn fleet_number(&self, id: PeerId) -> Option<u32> {
+        self.indices.fleet.as_ref()?.numbers.get(&id).copied()
+    }
+
     /// The peer with this number in the fleet.
     pub fn fleet_peer(&self, number: u32) -> Option<PeerId> {
         self.indices.fleet.as_ref()?.peers.get(&number).copied()
     }
 
-    /// Whose session an index names, if it was made with the fleet's key. Anybody can make an index up: it proves
-    /// nothing.
-    pub fn index_owner(&self, index: u32) -> Option<IndexOwner> {
-        let plain = self.indices.fleet.as_ref()?.key.invert(index);
-        let number = plain >> OWN_BITS & ((1 << NUMBER_BITS) - 1);
-        Some(IndexOwner { gateway: (plain >> (NUMBER_BITS + OWN_BITS)) as u8, number })
+    /// What reads receiver indices of the fleet, if the device belongs to one.
+    pub fn index_reader(&self) -> Option<IndexReader> {
+        self.indices.fleet.as_ref().map(|fleet| fleet.reader.clone())
+    }
+
+    /// Begins or ends a time in which what is known of the fleet's peers is too old to start a handshake or to answer
+    /// one. Sessions stay. Does nothing without a fleet.
+    pub fn set_stale(&mut self, is_stale: bool) {
+        if let Some(fleet) = &mut self.indices.fleet {
+            fleet.is_stale = is_stale;
+        }
+    }
+
+    /// Tells what has been sent to a peer and accepted from it.
+    pub(crate) fn report_timestamps(&self, id: PeerId, effects: &mut dyn Effects) {
+        if let Some(peer) = self.get(id).filter(|_| self.in_fleet()) {
+            effects.timestamps_changed(id, peer.timestamp_sent.0, peer.timestamp_seen.0);
+        }
     }
 
     /// Takes what another gateway knows of a peer. Floors only rise. False if the timestamp sent is too far ahead of

@@ -78,7 +78,9 @@ impl Device {
         #[cfg(feature = "fleet")]
         {
             peer.has_floor = true;
+            self.report_timestamps(id, effects);
         }
+        let Some(peer) = self.get_mut(id) else { return };
         // Our own initiation may have crossed the peer's. Its response is still accepted, because the peer
         // has made a session of it, but the initiation is not repeated.
         peer.handshake_timer = match peer.handshake_timer {
@@ -143,6 +145,9 @@ impl Device {
     ) -> Result<PeerId, DropReason> {
         let now = cx.now.boot;
         let identity = self.identity.as_ref().ok_or(DropReason::NoPrivateKey)?;
+        if is_stale(&self.indices) {
+            return Err(DropReason::Stale);
+        }
         let unverified = noise::open_static(identity, message)?;
         let id = self.peer(&unverified.sender).ok_or(DropReason::UnknownPeer)?;
         let peer = self.peers[id.0 as usize].as_deref_mut().ok_or(DropReason::UnknownPeer)?;
@@ -197,6 +202,8 @@ impl Device {
             // The initiation may be an old one, sent by anybody; a data message will tell where the peer is.
             cx.effects.reply(&response);
         } else {
+            #[cfg(feature = "fleet")]
+            self.report_timestamps(id, cx.effects);
             cx.effects.send(id, &response);
         }
         Ok(id)
@@ -264,7 +271,8 @@ impl Device {
     /// Whether a handshake with the peer can be started at all. If not, a request stays pending until a key, the
     /// endpoint or the device's state changes.
     pub(crate) fn can_initiate(&mut self, id: PeerId, effects: &dyn Effects) -> bool {
-        let Some(identity) = self.identity.as_ref().filter(|_| self.up) else { return false };
+        let may_begin = self.up && !is_stale(&self.indices);
+        let Some(identity) = self.identity.as_ref().filter(|_| may_begin) else { return false };
         let Some(peer) = self.peers.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else { return false };
         !peer.suspended && effects.has_endpoint(id) && scrubbed(|| peer.static_static(identity).is_some())
     }
@@ -315,6 +323,8 @@ impl Device {
         peer.initiator = Some(Box::new(initiator));
         peer.handshake_timer = Some((now.after(REKEY_TIMEOUT + jitter(cx.rng)), HandshakeAction::Retry));
         peer.traffic.note_sent(now);
+        #[cfg(feature = "fleet")]
+        self.report_timestamps(id, cx.effects);
         cx.effects.send(id, &message);
     }
 }
@@ -336,6 +346,17 @@ fn is_provisional(indices: &Indices, peer: &Peer) -> bool {
 
 #[cfg(not(feature = "fleet"))]
 fn is_provisional(_: &Indices, _: &Peer) -> bool {
+    false
+}
+
+/// Whether what a fleet knows of its peers is too old to let any in.
+#[cfg(feature = "fleet")]
+fn is_stale(indices: &Indices) -> bool {
+    indices.fleet.as_ref().is_some_and(|fleet| fleet.is_stale)
+}
+
+#[cfg(not(feature = "fleet"))]
+fn is_stale(_: &Indices) -> bool {
     false
 }
 

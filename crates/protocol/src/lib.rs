@@ -56,7 +56,7 @@ pub use drop_reason::DropReason;
 pub use effects::Effects;
 pub use handshake_filter::HandshakeFilter;
 pub use keys::{PresharedKey, PrivateKey, PublicKey};
-pub use messages::{DATA_HEADER, DataHeader, MessageKind, classify};
+pub use messages::{DATA_HEADER, DataHeader, MessageKind, classify, receiver_index};
 pub use peer::PeerId;
 pub use replay::ReplayWindow;
 pub use session::Session;

@@ -45,6 +45,16 @@ pub fn classify(datagram: &[u8]) -> Result<MessageKind, DropReason> {
     if fits { Ok(kind) } else { Err(DropReason::BadLength) }
 }
 
+/// The receiver index of a message, if it has one: an initiation has none.
+pub fn receiver_index(datagram: &[u8]) -> Option<u32> {
+    match classify(datagram).ok()? {
+        MessageKind::Initiation => None,
+        MessageKind::Response => Some(u32::from_le_bytes(field(datagram, response::RECEIVER))),
+        MessageKind::Cookie => Some(u32::from_le_bytes(field(datagram, cookie_reply::RECEIVER))),
+        MessageKind::Data => Some(DataHeader::decode(datagram).receiver),
+    }
+}
+
 /// The header of a data message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataHeader {

@@ -52,6 +52,11 @@ impl Handler for EngineHandler {
         to_activity(&self.engine.activity(Boottime(since)))
     }
 
+    #[cfg(feature = "fleet")]
+    fn fleet_changes(&mut self, since: u64) -> linerate_control::uapi::fleet::FleetChanges {
+        linerate_configure::to_fleet_changes(&self.engine.fleet_changes(since))
+    }
+
     fn rejected(&mut self, error: &RequestError) {
         tracing::info!("a request was rejected: {error}");
     }

@@ -143,6 +143,17 @@ impl DaemonClient {
         Ok(response::parse_activity(&reply)?)
     }
 
+    /// What other gateways of a fleet have to know of the peers that changed since the reply with this number; 0: of all
+    /// that ever changed.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[cfg(feature = "fleet")]
+    pub fn fleet_changes(&mut self, since: u64) -> Result<crate::uapi::fleet::FleetChanges, ClientError> {
+        let reply = self.request(format!("fleet_changes={since}\n\n").as_bytes())?;
+        Ok(crate::uapi::fleet::parse_changes(&reply)?)
+    }
+
     fn request(&mut self, request: &[u8]) -> Result<Buffer, ClientError> {
         self.0.write_all(request).map_err(timeout_error)?;
         let mut reply = Buffer::new();

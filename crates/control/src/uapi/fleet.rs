@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use crate::keys::SecretKey;
+use crate::keys::{PublicKey, SecretKey};
 
 /// A gateway's place in its fleet.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,6 +25,26 @@ pub struct Hint {
     pub received: Option<[u8; 12]>,
 }
 
+/// The reply to `fleet_changes`: what a gateway's device has learnt of its peers by itself.
+#[derive(Default, PartialEq, Eq)]
+pub struct FleetChanges {
+    /// The number to pass in the next request.
+    pub now: u64,
+    /// The peers whose endpoint, session or timestamps have changed.
+    pub peers: Vec<FleetPeer>,
+}
+
+/// What other gateways have to know of a peer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FleetPeer {
+    /// Its public key.
+    pub public_key: PublicKey,
+    /// Where it is, and the greatest timestamps.
+    pub hint: Hint,
+    /// When the last handshake completed here, in seconds since 1970; 0 for never.
+    pub seen: u64,
+}
+
 /// The changes of a `set` to a peer.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct FleetUpdate {
@@ -39,12 +59,18 @@ pub struct FleetUpdate {
 #[cfg(feature = "fleet")]
 mod text {
     use std::fmt::Write as _;
+    use std::net::{SocketAddr, SocketAddrV4};
 
-    use super::{FleetUpdate, Gateway, Hint};
+    use super::{FleetChanges, FleetPeer, FleetUpdate, Gateway, Hint};
     use crate::endpoint;
+    use crate::keys::PublicKey;
     use crate::number::decimal;
-    use crate::uapi::request::LineError;
+    use crate::uapi::request::{DeviceUpdate, LineError};
+    use crate::uapi::response::{ReplyError, parse_lines};
     use crate::zeroizing::Buffer;
+
+    /// The longest text of a peer in the reply to `fleet_changes`.
+    const PEER_TEXT: usize = 256;
 
     const GATEWAY: LineError = LineError::Expected("a number below 32 or `none`");
     const NUMBER: LineError = LineError::Expected("a number below 1048576");
@@ -59,13 +85,39 @@ mod text {
         decimal(value, 31).and_then(|number| number.try_into().ok()).map(Some).ok_or(GATEWAY)
     }
 
-    pub(in crate::uapi) fn write_device(fleet: &Option<Gateway>, text: &mut Buffer) -> std::fmt::Result {
-        match fleet {
-            None => text.write_str("fleet_gateway=none\n"),
-            Some(Gateway { number, index_key }) => {
-                writeln!(text, "fleet_gateway={number}\nfleet_index_key={}", &**index_key.to_hex())
+    /// Reads `fleet_forward`. Only this host may get what a stranger has sent.
+    pub(in crate::uapi) fn forward(value: &[u8]) -> Result<Option<SocketAddrV4>, LineError> {
+        if value == b"none" {
+            return Ok(None);
+        }
+        match endpoint::parse(value) {
+            Some(SocketAddr::V4(to)) if to.ip().is_loopback() => Ok(Some(to)),
+            _ => Err(LineError::Expected("a port of an address of 127.0.0.0/8, or `none`")),
+        }
+    }
+
+    pub(in crate::uapi) fn stale(value: &[u8]) -> Result<bool, LineError> {
+        match value {
+            b"true" => Ok(true),
+            b"false" => Ok(false),
+            _ => Err(LineError::Expected("true or false")),
+        }
+    }
+
+    pub(in crate::uapi) fn write_device(update: &DeviceUpdate, text: &mut Buffer) -> std::fmt::Result {
+        match &update.fleet {
+            None => {}
+            Some(None) => text.write_str("fleet_gateway=none\n")?,
+            Some(Some(Gateway { number, index_key })) => {
+                writeln!(text, "fleet_gateway={number}\nfleet_index_key={}", &**index_key.to_hex())?;
             }
         }
+        match update.fleet_forward {
+            None => {}
+            Some(None) => text.write_str("fleet_forward=none\n")?,
+            Some(Some(to)) => writeln!(text, "fleet_forward={to}")?,
+        }
+        update.fleet_stale.map_or(Ok(()), |is_stale| writeln!(text, "fleet_stale={is_stale}"))
     }
 
     impl FleetUpdate {
@@ -88,15 +140,61 @@ mod text {
             if let Some(number) = self.number {
                 writeln!(text, "fleet_number={number}")?;
             }
-            if let Some(hint) = self.hint {
-                let endpoint = hint.endpoint.map_or("none".into(), |endpoint| endpoint::text(&endpoint));
-                writeln!(text, "fleet_hint={endpoint},{},{}", stamp_text(hint.sent), stamp_text(hint.received))?;
+            if let Some(hint) = &self.hint {
+                write_hint(hint, text)?;
             }
             if self.initiate {
                 text.write_str("initiate=true\n")?;
             }
             Ok(())
         }
+    }
+
+    impl FleetChanges {
+        /// The reply's text, with `errno=0` and its blank line.
+        pub fn render(&self) -> Buffer {
+            let mut text = Buffer::with_capacity(PEER_TEXT * (1 + self.peers.len()));
+            self.write(&mut text).expect("a Buffer takes every write");
+            text
+        }
+
+        fn write(&self, text: &mut Buffer) -> std::fmt::Result {
+            writeln!(text, "now={}", self.now)?;
+            for peer in &self.peers {
+                writeln!(text, "public_key={}", peer.public_key.to_hex())?;
+                write_hint(&peer.hint, text)?;
+                writeln!(text, "fleet_seen={}", peer.seen)?;
+            }
+            text.write_str("errno=0\n\n")
+        }
+    }
+
+    /// Parses the reply to `fleet_changes`.
+    ///
+    /// # Errors
+    /// See [`ReplyError`].
+    pub fn parse_changes(reply: &[u8]) -> Result<FleetChanges, ReplyError> {
+        let mut changes = FleetChanges::default();
+        let mut is_known = false;
+        parse_lines(reply, |key, value| {
+            match (key, changes.peers.last_mut()) {
+                (b"now", None) => (changes.now, is_known) = (decimal(value, u64::MAX)?, true),
+                (b"public_key", _) => {
+                    let hint = Hint { endpoint: None, sent: None, received: None };
+                    changes.peers.push(FleetPeer { public_key: PublicKey::from_hex(value)?, hint, seen: 0 });
+                }
+                (b"fleet_hint", Some(peer)) => peer.hint = hint(value)?,
+                (b"fleet_seen", Some(peer)) => peer.seen = decimal(value, u64::MAX)?,
+                _ => return None,
+            }
+            Some(())
+        })?;
+        is_known.then_some(changes).ok_or(ReplyError::Truncated)
+    }
+
+    fn write_hint(hint: &Hint, text: &mut Buffer) -> std::fmt::Result {
+        let endpoint = hint.endpoint.map_or("none".into(), |endpoint| endpoint::text(&endpoint));
+        writeln!(text, "fleet_hint={endpoint},{},{}", stamp_text(hint.sent), stamp_text(hint.received))
     }
 
     fn hint(value: &[u8]) -> Option<Hint> {
@@ -121,4 +219,6 @@ mod text {
 }
 
 #[cfg(feature = "fleet")]
-pub(super) use text::{gateway, write_device};
+pub use text::parse_changes;
+#[cfg(feature = "fleet")]
+pub(super) use text::{forward, gateway, stale, write_device};

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use crate::endpoint;
@@ -24,7 +24,7 @@ pub const REQUEST_MAX: usize = 16 << 20;
 pub const LINE_MAX: usize = 64 << 10;
 
 /// The longest first line in bytes. Every operation is shorter.
-const OPERATION_MAX: usize = 32;
+const OPERATION_MAX: usize = 48;
 
 /// A complete and valid request.
 #[derive(PartialEq, Eq)]
@@ -38,6 +38,10 @@ pub enum Request {
     /// `activity=SINCE`: return the peers that were active since then, without secrets and allowed IPs. Only linerated
     /// knows it. `SINCE` is a time from an earlier reply, or 0 for all peers.
     Activity(u64),
+    /// `fleet_changes=SINCE`: return what other gateways of a fleet have to know of the peers that changed since then.
+    /// `SINCE` is a number from an earlier reply, or 0 for all peers that ever changed.
+    #[cfg(feature = "fleet")]
+    FleetChanges(u64),
 }
 
 /// The changes of a `set` to the device; `None` leaves a field unchanged.
@@ -53,6 +57,10 @@ pub struct DeviceUpdate {
     pub replace_peers: bool,
     /// Its place in a fleet; `Some(None)` leaves it. Only linerated knows fleets.
     pub fleet: Option<Option<Gateway>>,
+    /// The port of this host that gets datagrams of other gateways' sessions; `Some(None)`: they are dropped.
+    pub fleet_forward: Option<Option<SocketAddrV4>>,
+    /// Whether what the fleet knows of its peers is too old: no handshake begins or is answered then.
+    pub fleet_stale: Option<bool>,
     /// Peer updates in the order of the request; a peer may occur more than once.
     pub peers: Vec<PeerUpdate>,
 }
@@ -158,9 +166,7 @@ impl DeviceUpdate {
             text.write_str("replace_peers=true\n")?;
         }
         #[cfg(feature = "fleet")]
-        if let Some(fleet) = &self.fleet {
-            crate::uapi::fleet::write_device(fleet, text)?;
-        }
+        crate::uapi::fleet::write_device(self, text)?;
         for peer in &self.peers {
             peer.write(text)?;
         }
@@ -228,11 +234,16 @@ pub fn frame(bytes: &[u8], searched: &mut usize) -> Frame {
 
 /// A query has no further lines: the next byte ends it, whether it is a line end or not.
 fn is_query(operation: &[u8]) -> bool {
-    matches!(operation, b"get=1" | b"stats=1") || activity(operation).is_some()
+    matches!(operation, b"get=1" | b"stats=1") || since(operation).is_some()
 }
 
-fn activity(operation: &[u8]) -> Option<u64> {
-    decimal(operation.strip_prefix(b"activity=")?, u64::MAX)
+/// The request of an operation that has a number.
+fn since(operation: &[u8]) -> Option<Request> {
+    #[cfg(feature = "fleet")]
+    if let Some(number) = operation.strip_prefix(b"fleet_changes=") {
+        return decimal(number, u64::MAX).map(Request::FleetChanges);
+    }
+    decimal(operation.strip_prefix(b"activity=")?, u64::MAX).map(Request::Activity)
 }
 
 fn frame_set(bytes: &[u8], searched: &mut usize, first_line: usize) -> Frame {
@@ -272,8 +283,7 @@ pub fn parse(request: &[u8]) -> Result<Request, RequestError> {
             Err(reject(errno::EINVAL, "the line after the operation must be blank".into()))
         }
         b"set=1" => parse_set(rest).map(Request::Set),
-        _ => activity(operation)
-            .map(Request::Activity)
+        _ => since(operation)
             .ok_or_else(|| reject(errno::EPROTO, format!("`{}` is not an operation", beginning(operation)))),
     }
 }
@@ -314,6 +324,8 @@ fn parse_set(text: &[u8]) -> Result<DeviceUpdate, RequestError> {
             match key {
                 b"fleet_gateway" => crate::uapi::fleet::gateway(value).map(|number| gateway = Some(number)),
                 b"fleet_index_key" => secret(value).map(|key| index_key = Some(key)),
+                b"fleet_forward" => crate::uapi::fleet::forward(value).map(|to| device.fleet_forward = Some(to)),
+                b"fleet_stale" => crate::uapi::fleet::stale(value).map(|is_stale| device.fleet_stale = Some(is_stale)),
                 _ => Err(LineError::UnknownKey),
             }
             #[cfg(not(feature = "fleet"))]

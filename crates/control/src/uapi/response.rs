@@ -267,7 +267,7 @@ pub fn parse_stats(reply: &[u8]) -> Result<Vec<(String, u64)>, ReplyError> {
 }
 
 /// Passes each `key=value` up to the blank line to `line`, which returns `None` for an invalid value.
-fn parse_lines(reply: &[u8], mut line: impl FnMut(&[u8], &[u8]) -> Option<()>) -> Result<(), ReplyError> {
+pub(super) fn parse_lines(reply: &[u8], mut line: impl FnMut(&[u8], &[u8]) -> Option<()>) -> Result<(), ReplyError> {
     let mut status = None;
     for (text, number) in lines(reply).zip(1..) {
         if text.is_empty() {

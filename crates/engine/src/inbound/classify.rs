@@ -45,6 +45,8 @@ pub fn classify<B: Backend>(
             let from = received.meta(at.message);
             match shared.handshake_filter.check(now, from.source, kind, datagram) {
                 Ok(()) => shared.slow_path_queue.push_handshake(datagram, from.source, from.local, &shared.counters),
+                // The answer to another gateway.
+                Err(DropReason::UnknownIndex) if super::forward(shared, received, at) => {}
                 Err(reason) => refuse(shared, from.source, reason, now),
             }
             None

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use linerate_aead::TAG_LEN;
 use linerate_packet::ip;
-use linerate_protocol::{Boottime, DATA_HEADER};
+use linerate_protocol::{Boottime, DATA_HEADER, DropReason};
 
 use crate::backend::Backend;
 use crate::rx_queue::PollOutcome;
@@ -90,14 +90,15 @@ impl<B: Backend> Inbound<B> {
 
     /// Opens the gathered batch and passes its packets to the delivery.
     fn finish_batch(&mut self, ticket: &Ticket<'_>, now: Boottime) {
-        let Some(receiver) = self.batch.receiver(&self.shared) else { return };
+        let Some(receiver) = self.batch.receiver(&self.shared) else { return self.drop_unknown() };
         let buf = self.received.bytes_mut();
         self.batch.open(&self.shared, &receiver, buf, now);
         let is_newest = self.batch.drop_replayed(&self.shared, &receiver);
         // Roam only on the newest counter: an older packet may carry the peer's former address.
         if let Some(newest) = self.batch.newest_message().filter(|_| is_newest) {
             let from = self.received.meta(newest);
-            receiver.peer.set_roaming_endpoint(from.source, from.local, self.shared.routing_epoch());
+            let has_moved = receiver.peer.set_roaming_endpoint(from.source, from.local, self.shared.routing_epoch());
+            self.report_move(&receiver, has_moved);
         }
         if !self.batch.is_empty() {
             self.batch.record_traffic(&self.shared, &receiver, now);
@@ -105,6 +106,30 @@ impl<B: Backend> Inbound<B> {
         }
         self.batch.clear();
     }
+
+    /// Drops the gathered batch, whose receiver index is unknown, unless it is another gateway's.
+    fn drop_unknown(&mut self) {
+        for index in 0..self.batch.len() {
+            let (slot, message) = self.batch.packet(index);
+            let datagram =
+                Datagram { message, offset: slot.offset - DATA_HEADER, len: DATA_HEADER + slot.len + TAG_LEN };
+            if !forward(&self.shared, &self.received, &datagram) {
+                self.shared.counters.count_protocol_drop(DropReason::UnknownIndex);
+            }
+        }
+        self.batch.clear();
+    }
+
+    /// Tells the fleet of a peer that is at another address.
+    #[cfg(feature = "fleet")]
+    fn report_move(&self, receiver: &Receiver, has_moved: bool) {
+        if has_moved {
+            self.shared.fleet.peer_changed(&receiver.peer);
+        }
+    }
+
+    #[cfg(not(feature = "fleet"))]
+    fn report_move(&self, _: &Receiver, _: bool) {}
 
     /// Adds the inner packets that may be delivered to the delivery; counts their bytes, and the keepalives', as
     /// received.
@@ -144,4 +169,17 @@ impl<B: Backend> Inbound<B> {
             self.delivery.clear();
         }
     }
+}
+
+/// Forwards a datagram whose receiver index is unknown to the gateway of the fleet that it names; false if it names none.
+#[cfg(feature = "fleet")]
+fn forward<B: Backend>(shared: &Shared<B>, received: &ReceiveBuffer, datagram: &Datagram) -> bool {
+    let bytes = received.bytes(datagram);
+    let index = linerate_protocol::receiver_index(bytes);
+    index.is_some_and(|index| crate::fleet::forward(shared, index, received.meta(datagram.message).source, bytes))
+}
+
+#[cfg(not(feature = "fleet"))]
+fn forward<B: Backend>(_: &Shared<B>, _: &ReceiveBuffer, _: &Datagram) -> bool {
+    false
 }

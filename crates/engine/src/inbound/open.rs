@@ -37,17 +37,9 @@ impl OpenBatch {
         self.messages.push(message);
     }
 
-    /// The session with the receiver index; if there is none, the packets are dropped and counted.
-    pub fn receiver<B: Backend>(&mut self, shared: &Shared<B>) -> Option<Arc<Receiver>> {
-        if self.slots.is_empty() {
-            return None;
-        }
-        let receiver = shared.tables.receiver(self.index);
-        if receiver.is_none() {
-            self.slots.iter().for_each(|_| shared.counters.count_protocol_drop(DropReason::UnknownIndex));
-            self.clear();
-        }
-        receiver
+    /// The session with the receiver index.
+    pub fn receiver<B: Backend>(&self, shared: &Shared<B>) -> Option<Arc<Receiver>> {
+        if self.slots.is_empty() { None } else { shared.tables.receiver(self.index) }
     }
 
     /// Opens the messages in place, and keeps those that are authentic.

@@ -99,11 +99,7 @@ impl<B: Backend> SlowPath<B> {
             self.set_earliest_time(time);
         }
         #[cfg(feature = "fleet")]
-        match change.fleet {
-            None => {}
-            Some(None) => self.device.leave_fleet(),
-            Some(Some((gateway, key))) => drop(self.device.join_fleet(gateway, key)),
-        }
+        self.set_fleet_of_device(change.fleet, change.fleet_forward, change.fleet_stale);
         if change.replace_peers {
             let all: Vec<_> = self.device.peers().collect();
             for id in all {
@@ -181,6 +177,8 @@ impl<B: Backend> SlowPath<B> {
     }
 
     pub(super) fn remove(&mut self, id: PeerId) {
+        #[cfg(feature = "fleet")]
+        self.forget_number(id);
         self.device.remove_peer(id, &mut self.effects);
         self.forget(id);
     }

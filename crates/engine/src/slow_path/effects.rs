@@ -102,6 +102,7 @@ impl<B: Backend> Effects for EffectHandler<B> {
     fn roam(&mut self, peer: PeerId) {
         if let (Some(peer), Some(handshake)) = (self.peer(peer), self.origin) {
             peer.set_roaming_endpoint(handshake.source, handshake.local, self.shared.routing_epoch());
+            // That a handshake is complete tells other gateways of the endpoint, too.
             self.shared.count_rx(&peer, handshake.message().len());
         }
     }
@@ -156,8 +157,17 @@ impl<B: Backend> Effects for EffectHandler<B> {
         self.shared.counters.handshakes_done.fetch_add(1, Ordering::Relaxed);
         if let Some(peer) = self.peer(peer) {
             peer.set_last_handshake(wall, self.now());
+            #[cfg(feature = "fleet")]
+            self.shared.fleet.peer_changed(&peer);
             tracing::debug!("handshake with peer {:?} complete", peer.key);
             self.shared.backend.notify(Event::Handshake(peer.key));
+        }
+    }
+
+    #[cfg(feature = "fleet")]
+    fn timestamps_changed(&mut self, peer: PeerId, sent: [u8; 12], accepted: [u8; 12]) {
+        if let Some(peer) = self.peer(peer) {
+            self.shared.fleet.timestamps_changed(&peer, sent, accepted);
         }
     }
 

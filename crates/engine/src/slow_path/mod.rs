@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+#[cfg(feature = "fleet")]
+use linerate_protocol::DropReason;
 use linerate_protocol::{Boottime, Device, Now};
 
 use crate::backend::Backend;
@@ -24,6 +26,8 @@ use crate::shared::Shared;
 use crate::slow_path_queue::PendingHandshake;
 use crate::zones::Zones;
 use effects::{BackendRng, EffectHandler};
+#[cfg(feature = "fleet")]
+use fleet::forward;
 use limits::Limits;
 
 /// The most handshake messages, and peers, that one pass processes; other events come in between.
@@ -151,6 +155,10 @@ impl<B: Backend> SlowPath<B> {
             &mut self.effects,
         );
         self.effects.origin = None;
+        #[cfg(feature = "fleet")]
+        if result == Err(DropReason::UnknownIndex) && forward(&self.shared, handshake) {
+            return true;
+        }
         if let Err(reason) = result {
             self.shared.counters.count_protocol_drop(reason);
             tracing::debug!("handshake message from {} dropped: {}", handshake.source, reason.name());

@@ -43,6 +43,9 @@ pub struct Peer {
     handshake_time: AtomicU64,
     wakeup_queued: AtomicBool,
     source_addr_check_queued: AtomicBool,
+    /// What other gateways of a fleet have to know of it.
+    #[cfg(feature = "fleet")]
+    pub(crate) fleet: crate::fleet::FleetMark,
 }
 
 impl Peer {
@@ -65,6 +68,8 @@ impl Peer {
             handshake_time: AtomicU64::new(0),
             wakeup_queued: AtomicBool::new(false),
             source_addr_check_queued: AtomicBool::new(false),
+            #[cfg(feature = "fleet")]
+            fleet: Default::default(),
         }
     }
 
@@ -88,16 +93,17 @@ impl Peer {
         self.endpoint.store(Some(Arc::new(Endpoint::new(addr, None, routing_epoch))));
     }
 
-    /// Sets the endpoint to the sender `addr` of an authentic packet to our address `local` (paper section 2.1).
-    /// Allocates only if the endpoint changes.
-    pub fn set_roaming_endpoint(&self, addr: SocketAddr, local: Option<PacketInfo>, routing_epoch: u64) {
+    /// Sets the endpoint to the sender `addr` of an authentic packet to our address `local` (paper section 2.1); true if
+    /// that is another. Allocates only then.
+    pub fn set_roaming_endpoint(&self, addr: SocketAddr, local: Option<PacketInfo>, routing_epoch: u64) -> bool {
         let known = self.endpoint.load();
         let new = match known.as_ref() {
-            Some(endpoint) if endpoint.is(addr, local) => return,
+            Some(endpoint) if endpoint.is(addr, local) => return false,
             Some(endpoint) => endpoint.successor(addr, local, routing_epoch),
             None => Endpoint::new(addr, local, routing_epoch),
         };
         self.endpoint.store(Some(Arc::new(new)));
+        true
     }
 
     /// Moves the endpoint from the zone `from` to the zone `to`, after its interface got another index. False if it is

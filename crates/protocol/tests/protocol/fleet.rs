@@ -74,11 +74,11 @@ fn indices_tell_the_fleet_whose_sessions_they_are_and_nobody_else() {
     let net = connected(1);
     let index = *net.nodes[A].host.sessions.keys().next().expect("A has a session");
     for gateway in [A, B] {
-        let owner = net.nodes[gateway].device.index_owner(index);
-        assert_eq!(owner, Some(IndexOwner { gateway: A as u8, number: NUMBER }));
+        let reader = net.nodes[gateway].device.index_reader().expect("it belongs to the fleet");
+        assert_eq!(reader.owner(index), IndexOwner { gateway: A as u8, number: NUMBER });
         assert_eq!(net.nodes[gateway].device.fleet_peer(NUMBER), Some(net.nodes[gateway].peer()));
     }
-    assert_eq!(net.nodes[CLIENT].device.index_owner(index), None, "a device without a fleet has no key");
+    assert!(net.nodes[CLIENT].device.index_reader().is_none(), "a device without a fleet has no key");
 }
 
 #[test]
@@ -191,6 +191,24 @@ fn with_a_floor_an_initiation_counts_at_once_and_an_old_one_not_at_all() {
     net.call(CLIENT, |node, now, rng| node.device.initiate_now(now, rng, peer, &mut node.host));
     net.run_for(Duration::from_millis(100));
     assert_eq!(net.nodes[B].host.handshakes.len(), 1);
+}
+
+#[test]
+fn a_gateway_whose_view_is_too_old_neither_begins_nor_answers_handshakes_and_carries_on() {
+    let mut net = connected(9);
+    let (at_a, at_client) = (net.nodes[A].peer(), net.nodes[CLIENT].peer());
+    net.run_for(Duration::from_secs(6));
+    net.nodes[A].device.set_stale(true);
+    net.call(CLIENT, |node, now, rng| node.device.initiate_now(now, rng, at_client, &mut node.host));
+    net.call(A, |node, now, rng| node.device.initiate_now(now, rng, at_a, &mut node.host));
+    net.run_for(Duration::from_millis(100));
+    assert_eq!((net.nodes[A].host.handshakes.len(), net.nodes[A].count(MessageKind::Initiation)), (1, 0));
+    net.send(CLIENT, b"second");
+    net.run_for(Duration::from_millis(100));
+    assert_eq!(net.nodes[A].data_received(), [b"first".to_vec(), b"second".to_vec()]);
+    net.nodes[A].device.set_stale(false);
+    net.run_for(Duration::from_secs(6));
+    assert_eq!(net.nodes[A].host.handshakes.len(), 2, "the client asked again");
 }
 
 proptest! {

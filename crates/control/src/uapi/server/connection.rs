@@ -212,6 +212,8 @@ fn reply(handler: &mut impl Handler, request: Result<Request, RequestError>) -> 
         },
         Ok(Request::Stats) => response::render_stats(&handler.stats()),
         Ok(Request::Activity(since)) => handler.activity(since).render(),
+        #[cfg(feature = "fleet")]
+        Ok(Request::FleetChanges(since)) => handler.fleet_changes(since).render(),
         Ok(Request::Set(update)) => match handler.set(update) {
             Ok(()) => status(0),
             // Zero would tell the client that the request succeeded.

@@ -32,6 +32,12 @@ pub trait Handler {
     fn stats(&mut self) -> Vec<(String, u64)>;
     /// The peers that were active since that time.
     fn activity(&mut self, since: u64) -> Activity;
+    /// What other gateways of a fleet have to know, since the reply of that number.
+    #[cfg(feature = "fleet")]
+    fn fleet_changes(&mut self, since: u64) -> crate::uapi::fleet::FleetChanges {
+        let _ = since;
+        Default::default()
+    }
     /// A request was rejected before it reached the handler: for the log.
     fn rejected(&mut self, error: &RequestError) {
         let _ = error;

@@ -1,0 +1,5 @@
+//! `linerate-fleet`: gateways that share one set of peers.
+
+#![forbid(unsafe_code)]
+
+fn main() {}

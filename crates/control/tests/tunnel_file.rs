@@ -73,6 +73,7 @@ fn every_setting_is_read() {
     assert_eq!(file.gateway, Gateway::Interfaces(vec!["eth0".parse().unwrap(), "eth1.7".parse().unwrap()]));
     assert_eq!((file.masquerade, file.inbound), (Masquerade { ipv4: true, ipv6: false }, Inbound::All));
     assert!(file.client_isolation);
+    assert_eq!(file.fleet.as_ref().unwrap().as_str(), "berlin");
     assert_eq!(file.clients.pool, nets(&["10.0.0.0/24", "fd00::/64"]));
     assert_eq!(file.clients.dns, ["192.0.2.53", "corp.example"]);
     assert_eq!(file.clients.allowed_ips, nets(&["10.0.0.0/8"]));
@@ -289,6 +290,7 @@ fn no_diagnostic_contains_a_key_that_is_misplaced() {
         "ClientIsolation",
         "Inbound",
         "FixFirewall",
+        "Fleet",
     ];
     let of_peer = ["Endpoint", "AllowedIPs", "PersistentKeepalive", "#! Destinations"];
     let lines = of_interface.map(|key| format!("[Interface]\n{key} = ")).into_iter();

@@ -6,6 +6,7 @@
 //! | lock | commands for one tunnel run one after the other; the lock is no file that is replaced |
 //! | read again | what another command wrote meanwhile is kept |
 //! | change | in memory; a file with a mistake, before or after, is not touched |
+//! | commit | the peers of a fleet are changed in its store (`fleet`); what was changed there meanwhile comes first |
 //! | replace | a new file is written to disk, checked against an edit by other means, and renamed |
 //! | apply | only the changed peers go to the daemon, and their destinations to a gateway's table; whatever else concerns the host is a whole reload |
 //! | put back | if the daemon refuses, and nobody else has changed the file since |
@@ -14,6 +15,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ipnet::IpNet;
 use linerate_control::document::Document;
@@ -29,7 +31,7 @@ use crate::ledger::{Ledger, LedgerHead, LockedLedger};
 use crate::read::{ConfigFile, DefaultRoutes, restrictions_of};
 use crate::reload::{self, PendingReload, reload_locked};
 use crate::status::is_absence;
-use crate::{Options, background, limits, lock, save};
+use crate::{Options, background, fleet, limits, lock, save};
 
 /// What became of an edit.
 pub struct Edited<T> {
@@ -52,16 +54,50 @@ pub enum Applied {
     NotOurs,
 }
 
-/// Replaces the file of a tunnel by what `change` makes of it, and applies that to the tunnel if it runs.
+/// Replaces the file of a tunnel by what `change` makes of it, and applies that to the tunnel if it runs. In a fleet its
+/// peers are changed in the store first; if somebody else was faster, `change` is asked again once the file has followed.
 ///
 /// # Errors
 /// The file has errors, was edited by other means meanwhile, cannot be written, or the running tunnel refuses it: the
-/// file is as it was. Or `change` fails.
+/// file is as it was. Or `change` fails, or the fleet's store does not take the peers.
 pub fn edit<T>(
     file: &ConfigFile,
     options: &Options,
     context: Context<'_>,
+    mut change: impl FnMut(&ConfigFile) -> Result<(Document, T), Error>,
+) -> Result<Edited<T>, Error> {
+    let until = Instant::now() + fleet::CATCH_UP_TIME;
+    loop {
+        match edit_if(file, options, context, &mut change, fleet::commit) {
+            Err(Error::Outdated(_)) if Instant::now() < until && !context.interruption.came() => {
+                // The lock is free meanwhile, for whoever has the file follow.
+                context.interruption.pause(&[], Some(fleet::PAUSE)).map_err(Error::system("cannot wait"))?;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// As [`edit`], where the file follows the store of its fleet.
+///
+/// # Errors
+/// As [`edit`].
+pub fn follow<T>(
+    file: &ConfigFile,
+    options: &Options,
+    context: Context<'_>,
     change: impl FnOnce(&ConfigFile) -> Result<(Document, T), Error>,
+) -> Result<Edited<T>, Error> {
+    edit_if(file, options, context, change, |_, _| Ok(()))
+}
+
+/// As [`edit`], once, if the new file is `admitted`.
+fn edit_if<T>(
+    file: &ConfigFile,
+    options: &Options,
+    context: Context<'_>,
+    change: impl FnOnce(&ConfigFile) -> Result<(Document, T), Error>,
+    admitted: impl FnOnce(&ConfigFile, &ConfigFile) -> Result<(), Error>,
 ) -> Result<Edited<T>, Error> {
     let locked = lock::lock(&file.interface, context)?;
     // What was read before another command had the lock is read again.
@@ -79,6 +115,7 @@ pub fn edit<T>(
     } else {
         new.check()?;
         check_unchanged(file)?;
+        admitted(file, &new)?;
         replace(&file.path, new.text())?;
         match apply(file, &new, running, &locked, options, context) {
             Ok(applied) => applied,

@@ -90,6 +90,12 @@ pub enum Error {
         /// See [`Error::exit_code`].
         exit_code: u8,
     },
+    /// The peers of a fleet have changed since the file was read.
+    #[error(
+        "{0}: the fleet's peers have changed and its file does not follow; is `linerate fleet run' running? \
+         `linerate fleet status' tells"
+    )]
+    Outdated(InterfaceName),
     /// A system call failed: what it was for, and why.
     #[error("{0}: {1}")]
     System(String, io::Error),

@@ -33,6 +33,7 @@ mod down;
 mod edit;
 mod error;
 mod execute;
+mod fleet;
 mod interruption;
 #[cfg(target_os = "linux")]
 pub mod isolated;
@@ -67,7 +68,7 @@ use linerate_host::step::Implementation;
 pub use context::{Context, Reporter};
 pub use daemon::implementation;
 pub use down::down;
-pub use edit::{Applied, Edited, edit};
+pub use edit::{Applied, Edited, edit, follow};
 pub use error::{CANNOT_QUERY, Error};
 pub use interruption::Interruption;
 pub use read::{ConfigFile, System, find};

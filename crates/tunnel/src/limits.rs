@@ -80,7 +80,13 @@ enum Outcome {
 impl ConfigFile {
     /// Whether a supervisor is to write into the file what becomes of its peers.
     pub(crate) fn has_outcomes(&self) -> bool {
-        self.contents.peers.iter().any(|peer| peer.client.expires.is_some() || peer.client.next_public_key.is_some())
+        // The peers of a fleet are what its store says: each gateway would write the same, and none of them there.
+        self.contents.fleet.is_none()
+            && self
+                .contents
+                .peers
+                .iter()
+                .any(|peer| peer.client.expires.is_some() || peer.client.next_public_key.is_some())
     }
 
     /// The file with what became of its peers, if anything did: those that have expired are comments, and keys that

@@ -4,3 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod gateway;
+pub mod peers;
+pub mod seal;
+pub mod store;
+pub mod view;

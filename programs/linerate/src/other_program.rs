@@ -1,4 +1,4 @@
-//! Commands that other programs do, so that this one carries neither load generators nor a proxy.
+//! Commands that other programs do, so that this one carries neither load generators nor a proxy nor a store's client.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,6 +16,9 @@ pub(super) const LAB: &str = "linerate-lab";
 
 /// The program that is a tunnel without root.
 pub(super) const PROXY: &str = "linerate-proxy";
+
+/// The program of fleets.
+pub(super) const FLEET: &str = "linerate-fleet";
 
 /// Replaces this process by `name`: the one beside this program, or else the one in PATH.
 pub(super) fn run(name: &str, arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode, String> {

@@ -15,7 +15,7 @@ use crate::{client, events, metrics, names, top, tunnels};
 #[cfg(target_os = "linux")]
 use crate::{
     doctor,
-    other_program::{self, LAB, PROXY},
+    other_program::{self, FLEET, LAB, PROXY},
     ping, run, server, speed, web_helper,
 };
 
@@ -419,6 +419,17 @@ enum Command {
     },
 
     #[cfg(target_os = "linux")]
+    /// Share one set of peers among gateways, which take over from each other (package linerate-fleet)
+    ///
+    /// Runs `linerate-fleet`. `linerate fleet --help` has its commands.
+    #[command(disable_help_flag = true)]
+    Fleet {
+        /// The command of linerate-fleet and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        arguments: Vec<OsString>,
+    },
+
+    #[cfg(target_os = "linux")]
     /// Use a tunnel without root: SOCKS5, HTTP, forwards (package linerate-proxy)
     ///
     /// Runs `linerate-proxy`. `linerate proxy --help` has its options.
@@ -508,6 +519,8 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
         #[cfg(target_os = "linux")]
         Command::Lab { arguments } => other_program::run(LAB, arguments),
         #[cfg(target_os = "linux")]
+        Command::Fleet { arguments } => other_program::run(FLEET, arguments),
+        #[cfg(target_os = "linux")]
         Command::Proxy { arguments } => other_program::run(PROXY, arguments),
     }
 }
@@ -537,8 +550,8 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
         let tunnels = ["down", "plan", "reload", "run", "save", "status", "up", "wg-quick"];
         let others = [
-            "demo", "doctor", "events", "genkey", "genpsk", "lab", "metrics", "ping", "proxy", "pubkey", "show",
-            "speed", "top", "version", "wg",
+            "demo", "doctor", "events", "fleet", "genkey", "genpsk", "lab", "metrics", "ping", "proxy", "pubkey",
+            "show", "speed", "top", "version", "wg",
         ];
         let servers = ["server", "server-import", "server-init", "server-remove", "server-set", "server-show"];
         let commands = tunnels.into_iter().chain(others).chain(servers);

@@ -9,6 +9,7 @@ mod byte_count;
 mod changes;
 mod client;
 mod diagnostic;
+mod fleet_name;
 mod gateway;
 mod key_file;
 mod name_server;
@@ -30,6 +31,7 @@ pub use byte_count::{ByteCount, InvalidByteCount};
 pub use changes::{AllowedIpRemoval, DeviceChanges, changes, differing, has_expired, has_replaced};
 pub use client::{ClientDefaults, ClientSettings, QuotaReset, Released};
 pub use diagnostic::{Diagnostic, Severity};
+pub use fleet_name::{FleetName, InvalidFleetName};
 pub use gateway::{Gateway, Inbound, Masquerade};
 pub use key_file::{KeyDirectories, KeyFile};
 pub use name_server::{InvalidNameServer, NameServer};
@@ -99,6 +101,8 @@ pub struct TunnelFile {
     pub inbound: Inbound,
     /// `FixFirewall`.
     pub fix_firewall: bool,
+    /// `Fleet`: the fleet whose peers these are; none if they are the file's own.
+    pub fleet: Option<FleetName>,
     /// What is the same for all clients.
     pub clients: ClientDefaults,
     /// The peers, in the order of their first sections. A file that is read again shares those that stay as they are.
@@ -286,6 +290,7 @@ impl TunnelFile {
             client_isolation: false,
             inbound: Inbound::Replies,
             fix_firewall: false,
+            fleet: None,
             peers: Vec::new(),
         }
     }

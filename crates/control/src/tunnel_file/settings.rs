@@ -82,6 +82,8 @@ pub const CLIENT_ISOLATION: Setting = ours(interface("ClientIsolation"));
 pub const INBOUND: Setting = ours(interface("Inbound"));
 /// Whether ways are opened in firewalls of others.
 pub const FIX_FIREWALL: Setting = ours(interface("FixFirewall"));
+/// The fleet whose peers these are.
+pub const FLEET: Setting = ours(interface("Fleet"));
 /// The file with the preshared key.
 pub const PRESHARED_KEY_FILE: Setting = ours(peer("PresharedKeyFile"));
 /// The only prefixes that a peer's packets are forwarded to.
@@ -143,6 +145,7 @@ const OURS_OF_INTERFACE: &[Setting] = &[
     CLIENT_ISOLATION,
     INBOUND,
     FIX_FIREWALL,
+    FLEET,
     POOL,
     CLIENT_DNS,
     CLIENT_ALLOWED_IPS,

@@ -9,7 +9,8 @@ use memchr::memchr;
 use zeroize::Zeroizing;
 
 use super::{
-    ByteCount, Endpoint, Gateway, KeyFile, Masquerade, NameServer, Names, PublicEndpoint, Released, SPIN_MAX, Table,
+    ByteCount, Endpoint, FleetName, Gateway, InvalidFleetName, KeyFile, Masquerade, NameServer, Names, PublicEndpoint,
+    Released, SPIN_MAX, Table,
 };
 use crate::document::Setting;
 use crate::endpoint;
@@ -234,6 +235,15 @@ pub(super) fn spin(text: &str) -> Result<u16, InvalidValue> {
         let message = format!("{} is not a number of microseconds, 0 to {SPIN_MAX}", quoted(text));
         invalid(message, "for example 200; 0 turns it off")
     })
+}
+
+/// The name of a fleet.
+pub(super) fn fleet(text: &str) -> Result<FleetName, InvalidValue> {
+    if may_have_key(text) {
+        return Err(invalid(format!("{} is not the name of a fleet", quoted(text)), "for example berlin"));
+    }
+    text.parse()
+        .map_err(|error: InvalidFleetName| invalid(format!("{} is {error}", quoted(text)), "for example berlin"))
 }
 
 /// `auto`, `off`, or interfaces other than the tunnel's own, each once.

@@ -392,7 +392,7 @@ struct Done<T> {
 fn edit<T>(
     which: &Which,
     now: Timestamp,
-    change: impl FnOnce(&ConfigFile, &mut Roster) -> Result<T, Error>,
+    mut change: impl FnMut(&ConfigFile, &mut Roster) -> Result<T, Error>,
 ) -> Result<Done<T>, CliError> {
     let file = tunnel::server::find(which.server.as_deref())?;
     let options = Options {

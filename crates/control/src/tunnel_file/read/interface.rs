@@ -84,6 +84,7 @@ impl Reader<'_> {
             settings::FIX_FIREWALL => {
                 diagnostics.store(span, values::one_of(setting, value, &YES_OR_NO), &mut file.fix_firewall);
             }
+            settings::FLEET => diagnostics.store(span, values::fleet(value).map(Some), &mut file.fleet),
             settings::POOL => {
                 file.clients.pool = list(at, value, values::prefix, diagnostics).iter().map(IpNet::trunc).collect();
             }

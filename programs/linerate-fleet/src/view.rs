@@ -73,6 +73,11 @@ impl View {
         }
     }
 
+    /// Takes who may be a gateway from the last view, until the store tells.
+    pub fn start_with(&mut self, members: BTreeMap<u8, layout::Member>) {
+        self.members = members;
+    }
+
     /// The revision of the store.
     pub fn revision(&self) -> i64 {
         self.revision
@@ -114,6 +119,11 @@ impl View {
             Some((*number, member))
         };
         self.members.iter().filter_map(member).collect()
+    }
+
+    /// The same, as the store has it.
+    pub fn stored_members(&self) -> &BTreeMap<u8, layout::Member> {
+        &self.members
     }
 
     /// Takes all that the store has. Returns what changes of the peers in force: from and to.

@@ -1,0 +1,81 @@
+//! What each command does.
+
+pub mod commit;
+mod drain;
+mod init;
+mod join;
+mod leave;
+mod run;
+mod status;
+
+use std::os::unix::process::CommandExt;
+use std::process::ExitCode;
+
+use linerate_tunnel::resolver;
+
+use crate::arguments::{Command, OfFleet};
+use crate::local::Fleet;
+use crate::store::layout::{self, Confirmed};
+use crate::store::{Compare, Operation, StoreError, Transaction};
+
+/// Runs a command.
+///
+/// # Errors
+/// It is not done: why, and what to do.
+pub fn run(command: Command) -> Result<ExitCode, String> {
+    match command {
+        // Before there is a runtime.
+        Command::Resolve => {
+            let answered = resolver::process::answer().map_err(|error| format!("cannot look up names: {error}"));
+            return answered.map(|()| ExitCode::SUCCESS);
+        }
+        Command::Supervise { arguments } => {
+            let program = std::env::current_exe().map(|own| own.with_file_name("linerate")).ok();
+            let program = program.filter(|file| file.is_file()).unwrap_or_else(|| "linerate".into());
+            let error = std::process::Command::new(program).arg("supervise").args(arguments).exec();
+            return Err(format!("cannot run linerate: {error}"));
+        }
+        _ => {}
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let outcome = runtime.block_on(async {
+        match command {
+            Command::Init(arguments) => init::run(&arguments).await,
+            Command::Join(arguments) => join::run(&arguments).await,
+            Command::Leave(which) => leave::run(&which).await,
+            Command::Status(arguments) => status::run(&arguments).await,
+            Command::Drain(which) => drain::run(&which, true).await,
+            Command::Undrain(which) => drain::run(&which, false).await,
+            Command::Accept(of) => accept(&of).await,
+            Command::Run { name } => run::run(&name).await,
+            Command::Commit { interface } => commit::run(&interface).await,
+            Command::Supervise { .. } | Command::Resolve => unreachable!("they were run above"),
+        }
+    });
+    // A write of the file that waits for a lock must not hold the end up.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn accept(of: &OfFleet) -> Result<ExitCode, String> {
+    let fleet = Fleet::open(of.fleet.as_ref())?;
+    let said = |error: StoreError| error.to_string();
+    let (revision, _) = fleet.client.get(&fleet.keys.confirmed()).await.map_err(said)?;
+    let value = layout::value(&Confirmed { revision });
+    let operations = vec![Operation::Put(fleet.keys.confirmed(), value)];
+    fleet.client.transact(&Transaction { compares: Vec::new(), operations }).await.map_err(said)?;
+    linerate_cli::eprint_line("confirmed: gateways that held their peers follow the store now");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A member of the fleet as the store has it, with what has to hold for it to be changed.
+async fn member(fleet: &Fleet, number: u8) -> Result<(layout::Member, Compare), String> {
+    let key = fleet.keys.member(number);
+    let (_, found) = fleet.client.get(&key).await.map_err(|error| error.to_string())?;
+    let found = found.ok_or_else(|| {
+        format!("the fleet {} has no gateway {number}: `linerate fleet status' lists them", fleet.name)
+    })?;
+    let member = layout::read(&found.value).map_err(|why| format!("gateway {number}: {why}"))?;
+    Ok((member, Compare::Unchanged(key, found.modified)))
+}

@@ -111,6 +111,8 @@ fn edit_if<T>(
     let (document, value) = change(current.as_ref().unwrap_or(file))?;
     let new = file.with(document);
     let (applied, needs_supervisor) = if file.text() == new.text() {
+        // That there is nothing to change may be true of a file that does not follow yet.
+        admitted(file, &new)?;
         catch_up(file, &locked, options, context)?
     } else {
         new.check()?;

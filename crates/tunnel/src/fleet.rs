@@ -27,11 +27,9 @@ pub(crate) fn commit(old: &ConfigFile, new: &ConfigFile) -> Result<(), Error> {
     let Some(fleet) = &old.contents.fleet else { return Ok(()) };
     let program = find().ok_or_else(|| {
         let path = old.path.display();
-        Error::State(format!(
-            "{path} belongs to the fleet {fleet}, and {PROGRAM} is not installed: nothing was changed"
-        ))
+        Error::State(format!("{path} belongs to the fleet {fleet}, and {PROGRAM} is not installed: it was not changed"))
     })?;
-    let cannot = |error| Error::System(format!("nothing was changed: cannot run {}", program.display()), error);
+    let cannot = |error| Error::System(format!("the file was not changed: cannot run {}", program.display()), error);
     let output = ask(&program, old, new).map_err(cannot)?;
     if output.status.code() == Some(OUTDATED) {
         return Err(Error::Outdated(old.interface.clone()));
@@ -42,7 +40,7 @@ pub(crate) fn commit(old: &ConfigFile, new: &ConfigFile) -> Result<(), Error> {
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.trim().trim_start_matches("linerate-fleet: ");
     let reason = if said.is_empty() { format!("{PROGRAM} {}", how_it_ended(output.status)) } else { said.to_owned() };
-    Err(Error::State(format!("nothing was changed: {reason}")))
+    Err(Error::State(format!("the file was not changed: {reason}")))
 }
 
 /// Runs the program with both texts on its standard input: a line with their lengths in bytes, the old, and the new.

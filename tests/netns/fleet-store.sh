@@ -130,6 +130,15 @@ expect "peers of the service" "$(peers_of g2)" "$(of_service g2 .peers)"
 etcd_up
 for g in g1 g2; do wait_for 20 "$g to see the store again" is_said $g .store_is_seen true; done
 
+say "the tunnel goes and comes back"
+gw g2 "$LINERATE" down wg0 >>"$SCENARIO_LOGS/up.log" 2>&1
+wait_for 10 "the service to miss the daemon" is_said g2 .daemon_is_told false
+client_add g1 meanwhile || fail "client add: $(tail -n 3 "$SCENARIO_LOGS/client.log")"
+wait_for 10 "the file of a tunnel that is down" in_file g2 'Name = meanwhile'
+gw g2 "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up on g2: $(tail -n 3 "$SCENARIO_LOGS/up.log")"
+wait_for 10 "the new daemon to be told" is_said g2 .daemon_is_told true
+has_peer g2 "$(client_key meanwhile)" || fail "g2 came up without a peer"
+
 say "status, drain, leave"
 lease_of() { etcd_ctl get "/linerate/berlin/gateways/$1" | grep -q version; }
 for n in 0 1; do wait_for 10 "gateway $n to have its lease" lease_of $n; done

@@ -9,6 +9,7 @@ need etcd etcdctl jq
 FLEET=$PROGRAMS/linerate-fleet
 [[ -x $FLEET ]] || skip "there is no $FLEET (cargo build -p linerate-fleet)"
 STORE=http://10.0.0.1:2379
+OF_ETCD=() OF_ETCDCTL=() # options for TLS, say
 declare -A HOLDER=() SERVICE=()
 
 gateways() { # NAME... : hosts at the store's bridge
@@ -37,7 +38,7 @@ gw() { nsenter --target "${HOLDER[$1]}" --mount --net "${@:2}"; } # HOST COMMAND
 etcd_up() {
   ip netns exec s etcd --data-dir "$WORK/etcd" --listen-client-urls $STORE --advertise-client-urls $STORE \
     --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 \
-    --initial-cluster default=http://127.0.0.1:2380 >>"$SCENARIO_LOGS/etcd.log" 2>&1 &
+    --initial-cluster default=http://127.0.0.1:2380 "${OF_ETCD[@]}" >>"$SCENARIO_LOGS/etcd.log" 2>&1 &
   ETCD=$!
   wait_for 20 "etcd to answer" etcd_ctl endpoint health
 }
@@ -45,7 +46,7 @@ etcd_down() {
   kill -KILL "$ETCD"
   wait "$ETCD" 2>/dev/null || true
 }
-etcd_ctl() { ETCDCTL_API=3 on s etcdctl --endpoints=$STORE --dial-timeout=1s --command-timeout=3s "$@"; }
+etcd_ctl() { ETCDCTL_API=3 on s etcdctl --endpoints=$STORE --dial-timeout=1s --command-timeout=3s "${OF_ETCDCTL[@]}" "$@"; }
 etcd_revision() { etcd_ctl get x -w json | jq .header.revision; }
 
 fleet() { gw "$1" "$FLEET" "${@:2}" >>"$SCENARIO_LOGS/fleet.log" 2>&1; } # HOST COMMAND...

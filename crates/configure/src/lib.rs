@@ -13,12 +13,12 @@ use linerate_control::uapi::fleet::{self, FleetUpdate};
 use linerate_control::uapi::limits::{LimitState, LimitUpdate, Suspension};
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::{Activity, DeviceState, PeerState};
-#[cfg(feature = "fleet")]
-use linerate_engine::config::FleetChange;
 use linerate_engine::config::{
     self as engine, ActivityReport, ConfigError, DeviceChange, DeviceReport, LimitChange, LimitReport, PeerActivity,
     PeerChange, PeerReport,
 };
+#[cfg(feature = "fleet")]
+use linerate_engine::config::{FleetChange, GroupChange};
 #[cfg(feature = "fleet")]
 use linerate_protocol::fleet::{Hint, IndexKey};
 use linerate_protocol::{Prefix, PresharedKey, PrivateKey};
@@ -58,6 +58,8 @@ fn to_peer_change(update: &PeerUpdate) -> PeerChange {
         limits: to_limit_change(&update.limits),
         #[cfg(feature = "fleet")]
         fleet: to_fleet_change(&update.fleet),
+        #[cfg(feature = "fleet")]
+        group: GroupChange { name: update.group.name.clone(), check: update.group.check },
     }
 }
 
@@ -105,7 +107,7 @@ pub fn to_errno(error: &ConfigError) -> i32 {
         ConfigError::Port { error, .. } | ConfigError::Mark(error) => error.raw_os_error().unwrap_or(errno::EADDRINUSE),
         ConfigError::TooManyPeers => errno::UNKNOWN,
         #[cfg(feature = "fleet")]
-        ConfigError::NoFleet => errno::EINVAL,
+        ConfigError::NoFleet | ConfigError::NoCheck | ConfigError::TooManyMembers => errno::EINVAL,
         ConfigError::Ended => errno::EIO,
     }
 }

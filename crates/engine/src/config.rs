@@ -2,6 +2,8 @@
 //! that [`crate::Handle::get`] gives.
 
 use std::fmt;
+#[cfg(feature = "fleet")]
+use std::net::IpAddr;
 use std::net::SocketAddr;
 #[cfg(feature = "fleet")]
 use std::net::SocketAddrV4;
@@ -63,6 +65,19 @@ pub struct PeerChange {
     /// What a fleet knows of it.
     #[cfg(feature = "fleet")]
     pub fleet: FleetChange,
+    /// Its group.
+    #[cfg(feature = "fleet")]
+    pub group: GroupChange,
+}
+
+/// A change of a peer's group: of those in it one has the allowed IPs of all, and another takes over when it falls silent.
+#[cfg(feature = "fleet")]
+#[derive(Clone, Default)]
+pub struct GroupChange {
+    /// The group's name; empty: in none.
+    pub name: Option<String>,
+    /// From which of our addresses, and at which address of the peer, it is asked whether it is there. It is needed to join.
+    pub check: Option<(IpAddr, IpAddr)>,
 }
 
 /// A change of what a fleet knows of a peer.
@@ -129,6 +144,8 @@ impl PeerChange {
             limits: None,
             #[cfg(feature = "fleet")]
             fleet: FleetChange::default(),
+            #[cfg(feature = "fleet")]
+            group: GroupChange::default(),
         }
     }
 }
@@ -289,6 +306,14 @@ pub enum ConfigError {
     #[cfg(feature = "fleet")]
     #[error("fleet_number is for the peers of a gateway; fleet_gateway makes the device one")]
     NoFleet,
+    /// A peer joins a group, and no address is known at which to ask whether it is there.
+    #[cfg(feature = "fleet")]
+    #[error("group needs group_check")]
+    NoCheck,
+    /// The groups of a device would have more members than it can watch.
+    #[cfg(feature = "fleet")]
+    #[error("too many peers are in groups")]
+    TooManyMembers,
     /// The engine has ended.
     #[error("the engine has ended")]
     Ended,

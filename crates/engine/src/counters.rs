@@ -109,6 +109,12 @@ pub struct Counters {
     pub not_listening: AtomicBool,
     /// The peers that are suspended now.
     pub peers_suspended: AtomicU64,
+    /// How often the allowed IPs of a group moved to another of its peers.
+    #[cfg(feature = "fleet")]
+    pub group_moves: AtomicU64,
+    /// Echo requests that peers of groups were sent because they were silent.
+    #[cfg(feature = "fleet")]
+    pub group_echoes: AtomicU64,
 }
 
 impl Default for Counters {
@@ -127,6 +133,10 @@ impl Default for Counters {
             segmentation_refused: AtomicU64::new(0),
             not_listening: AtomicBool::new(false),
             peers_suspended: AtomicU64::new(0),
+            #[cfg(feature = "fleet")]
+            group_moves: AtomicU64::new(0),
+            #[cfg(feature = "fleet")]
+            group_echoes: AtomicU64::new(0),
         }
     }
 }
@@ -167,6 +177,10 @@ impl Counters {
             ("segmentation_refused".to_owned(), load(&self.segmentation_refused)),
             (NOT_LISTENING.to_owned(), u64::from(self.not_listening.load(Ordering::Relaxed))),
             (PEERS_SUSPENDED.to_owned(), load(&self.peers_suspended)),
+            #[cfg(feature = "fleet")]
+            ("group_moves".to_owned(), load(&self.group_moves)),
+            #[cfg(feature = "fleet")]
+            ("group_echoes".to_owned(), load(&self.group_echoes)),
         ];
         let engine = ENGINE.iter().map(|(reason, name)| (format!("drop_{name}"), load(&self.engine[*reason as usize])));
         let protocol = DropReason::ALL

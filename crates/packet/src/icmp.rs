@@ -29,6 +29,8 @@ const V4_UNREACHABLE: u8 = 3;
 const V4_HOST_UNREACHABLE: u8 = 1;
 const V6_UNREACHABLE: u8 = 1;
 const V6_ADDRESS_UNREACHABLE: u8 = 3;
+const V4_ECHO: u8 = 8;
+const V6_ECHO: u8 = 128;
 /// ICMPv6 redirect, the only informational message that must not be answered.
 const V6_REDIRECT: u8 = 137;
 /// ICMPv6 types below this are errors.
@@ -125,6 +127,59 @@ fn write_v6(original: &[u8], out: &mut [u8]) -> Option<usize> {
     let addresses = ip::addresses(network, Version::V6);
     let pseudo = checksum::pseudo_header(addresses, ICMPV6, message.len());
     write_message(message, [V6_UNREACHABLE, V6_ADDRESS_UNREACHABLE], quote, pseudo);
+    Some(len)
+}
+
+/// Bytes of [`echo_request`]'s messages after their header: the packets need no padding.
+const ECHO_PAYLOAD: [usize; 2] = [20, 16];
+
+/// Writes an echo request, whose bytes after the header are zero, to the start of `out` and returns its length.
+///
+/// `None` if the addresses are not of one family, or `out` has fewer than 64 bytes.
+pub fn echo_request(
+    source: IpAddr,
+    destination: IpAddr,
+    identifier: u16,
+    sequence: u16,
+    out: &mut [u8],
+) -> Option<usize> {
+    let (version, header, kind, pseudo) = match (source, destination) {
+        (IpAddr::V4(_), IpAddr::V4(_)) => (Version::V4, V4_HEADER, V4_ECHO, false),
+        (IpAddr::V6(_), IpAddr::V6(_)) => (Version::V6, V6_HEADER, V6_ECHO, true),
+        _ => return None,
+    };
+    let len = header + HEADER + ECHO_PAYLOAD[usize::from(version == Version::V6)];
+    let out = out.get_mut(..len)?;
+    out.fill(0);
+    let (network, message) = out.split_at_mut(header);
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            network[0] = 0x45;
+            put16(network, 6, ip::DONT_FRAGMENT);
+            network[8] = HOP_LIMIT;
+            network[9] = ICMP;
+            network[12..16].copy_from_slice(&source.octets());
+            network[16..20].copy_from_slice(&destination.octets());
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            network[0] = 0x60;
+            network[6] = ICMPV6;
+            network[7] = HOP_LIMIT;
+            network[8..24].copy_from_slice(&source.octets());
+            network[24..40].copy_from_slice(&destination.octets());
+        }
+        _ => return None,
+    }
+    ip::set_total_len(network, version, len);
+    message[0] = kind;
+    put16(message, 4, identifier);
+    put16(message, 6, sequence);
+    let acc = match pseudo {
+        true => checksum::pseudo_header(ip::addresses(network, version), ICMPV6, message.len()),
+        false => Sum::ZERO,
+    };
+    let sum = checksum::sum(message, acc);
+    put16(message, 2, sum.checksum());
     Some(len)
 }
 

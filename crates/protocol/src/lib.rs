@@ -27,6 +27,8 @@ mod drop_reason;
 mod effects;
 #[cfg(feature = "fleet")]
 pub mod fleet;
+#[cfg(feature = "fleet")]
+mod group;
 mod handshake;
 mod handshake_filter;
 mod indices;

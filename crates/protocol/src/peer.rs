@@ -40,6 +40,9 @@ pub(crate) struct Peer {
     /// it the peer may have sent greater ones elsewhere.
     #[cfg(feature = "fleet")]
     pub(crate) has_floor: bool,
+    /// See `Device::watch`.
+    #[cfg(feature = "fleet")]
+    pub(crate) watched: bool,
     /// When the peer's latest initiation was consumed.
     pub(crate) initiation_seen: Option<Boottime>,
     /// When we last sent an initiation or a response.
@@ -94,6 +97,8 @@ impl Peer {
             timestamp_seen: Timestamp::default(),
             #[cfg(feature = "fleet")]
             has_floor: false,
+            #[cfg(feature = "fleet")]
+            watched: false,
             initiation_seen: None,
             handshake_sent: None,
             handshake_timer: None,
@@ -132,6 +137,16 @@ impl Peer {
     /// newest session.
     pub(crate) fn needs_handshake(&self, now: Boottime) -> bool {
         !self.may_seal(now) || self.keyring.current().is_some_and(|session| session.needs_rekey_on_send(now))
+    }
+
+    /// What the data path is told of the peer's timers: when they run next, and whether a handshake does. A watched
+    /// peer's data path is told that nothing runs, so that it wakes the slow path.
+    pub(crate) fn publish_timers(&self, deadline: Option<Boottime>) {
+        #[cfg(feature = "fleet")]
+        if self.watched {
+            return self.traffic.publish(Boottime::NEVER, false);
+        }
+        self.traffic.publish(deadline.unwrap_or(Boottime::NEVER), self.handshaking());
     }
 
     /// When a persistent keepalive is due, if it is on.

@@ -47,7 +47,7 @@ impl Device {
             self.run_due(cx, id);
             let Some(peer) = self.get(id) else { return };
             let deadline = peer.deadline();
-            peer.traffic.publish(deadline.unwrap_or(Boottime::NEVER), peer.handshaking());
+            peer.publish_timers(deadline);
             self.schedule(id, deadline);
             // The data path may have written a timestamp or a request before it saw what we published (see
             // `traffic_timestamps`).

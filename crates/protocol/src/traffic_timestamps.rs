@@ -197,6 +197,23 @@ impl TrafficTimestamps {
         self.last_sent.store(now.0, Ordering::Relaxed);
     }
 
+    /// When the last authenticated packet was sent; zero: never.
+    pub fn last_sent(&self) -> Boottime {
+        Boottime(self.last_sent.load(Ordering::Relaxed))
+    }
+
+    /// When data was first sent since something was last received; `None` if nothing was.
+    pub fn unanswered_since(&self) -> Option<Boottime> {
+        // SeqCst: pairs with `sent`, as in `publish`.
+        Some(Boottime(self.unanswered_since.load(Ordering::SeqCst))).filter(|since| since.0 != 0)
+    }
+
+    /// Nothing is waited for until data is sent again.
+    #[cfg(feature = "fleet")]
+    pub(crate) fn forget_unanswered(&self) {
+        disarm(&self.unanswered_since);
+    }
+
     /// Cancels everything that is due or requested.
     pub(crate) fn reset(&self) {
         disarm(&self.keepalive_since);

@@ -6,6 +6,7 @@
 
 pub mod client;
 pub mod fleet;
+pub mod group;
 pub mod limits;
 pub mod request;
 pub mod response;

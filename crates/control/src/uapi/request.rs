@@ -13,6 +13,7 @@ use crate::keys::{PublicKey, SecretKey};
 use crate::number::decimal;
 use crate::printable::printable;
 use crate::uapi::fleet::{FleetUpdate, Gateway};
+use crate::uapi::group::GroupUpdate;
 use crate::uapi::limits::LimitUpdate;
 use crate::uapi::{RequestError, errno, lines, prefix};
 use crate::zeroizing::Buffer;
@@ -88,6 +89,8 @@ pub struct PeerUpdate {
     pub limits: LimitUpdate,
     /// What a fleet knows of it. Only linerated knows that.
     pub fleet: FleetUpdate,
+    /// Its group. Only linerated knows groups.
+    pub group: GroupUpdate,
 }
 
 /// One `allowed_ip` line.
@@ -115,6 +118,7 @@ impl PeerUpdate {
             allowed_ips: Vec::new(),
             limits: LimitUpdate::default(),
             fleet: FleetUpdate::default(),
+            group: GroupUpdate::default(),
         }
     }
 }
@@ -130,6 +134,19 @@ impl DeviceUpdate {
     /// Whether it has what only linerated knows.
     pub fn has_limits(&self) -> bool {
         self.peers.iter().any(|peer| peer.limits != LimitUpdate::default())
+    }
+
+    /// Whether it has groups, which only linerated knows.
+    pub fn has_groups(&self) -> bool {
+        self.peers.iter().any(|peer| peer.group != GroupUpdate::default())
+    }
+
+    /// The same for an implementation that knows no groups: of peers with the same allowed IPs the last one has them.
+    #[must_use]
+    pub fn without_groups(&self) -> Self {
+        let mut update = self.clone();
+        update.peers.iter_mut().for_each(|peer| peer.group = GroupUpdate::default());
+        update
     }
 
     /// The same for an implementation that knows no limits: without them, without peers that have expired by `now`, the
@@ -201,6 +218,8 @@ impl PeerUpdate {
         }
         #[cfg(feature = "fleet")]
         self.fleet.write(text)?;
+        #[cfg(feature = "fleet")]
+        self.group.write(text)?;
         self.limits.write(text)
     }
 }
@@ -395,6 +414,8 @@ fn peer_line(peer: &mut PeerUpdate, key: &[u8], value: &[u8]) -> Result<(), Line
         b"protocol_version" => return Err(LineError::Expected("1")),
         #[cfg(feature = "fleet")]
         _ if peer.fleet.line(key, value)? => {}
+        #[cfg(feature = "fleet")]
+        _ if peer.group.line(key, value)? => {}
         _ => return peer.limits.line(key, value)?.then_some(()).ok_or(LineError::UnknownKey),
     }
     Ok(())

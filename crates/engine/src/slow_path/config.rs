@@ -86,6 +86,8 @@ impl<B: Backend> SlowPath<B> {
         self.check_peer_count(&change)?;
         #[cfg(feature = "fleet")]
         self.check_fleet(&change)?;
+        #[cfg(feature = "fleet")]
+        self.check_groups(&change)?;
         // First, so that a caller of `Shared::activity` during the change reads the whole state again after it.
         self.shared.configured.fetch_add(1, Ordering::SeqCst);
         self.set_port_and_mark(change.listen_port, change.fwmark)?;
@@ -142,7 +144,11 @@ impl<B: Backend> SlowPath<B> {
         if let Some(limits) = change.limits {
             self.set_limits(id, &limits);
         }
-        self.set_allowed_ips(id, change.replace_allowed_ips, &change.allowed_ips);
+        #[cfg(feature = "fleet")]
+        self.set_group(id, &change.group);
+        if let Some(owner) = self.owner_of_allowed_ips(id, !change.allowed_ips.is_empty()) {
+            self.set_allowed_ips(owner, change.replace_allowed_ips, &change.allowed_ips);
+        }
         let now = self.shared.backend.now();
         let rng = &mut BackendRng(&self.shared.backend);
         if let Some(addr) = change.endpoint {
@@ -183,8 +189,16 @@ impl<B: Backend> SlowPath<B> {
         self.forget(id);
     }
 
+    /// Whose allowed IPs a change of a peer's changes.
+    #[cfg(not(feature = "fleet"))]
+    fn owner_of_allowed_ips(&self, id: PeerId, _: bool) -> Option<PeerId> {
+        Some(id)
+    }
+
     /// Removes a peer from the tables that the protocol has removed.
     fn forget(&mut self, id: PeerId) {
+        #[cfg(feature = "fleet")]
+        self.leave_group(id);
         self.forget_limits(id);
         self.change_repeatedly(|routes| routes.allowed.remove_first(id));
         if let Some(peer) = self.shared.tables.change(|routes| routes.remove(id)) {

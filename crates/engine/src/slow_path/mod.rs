@@ -8,6 +8,8 @@ mod config;
 mod effects;
 #[cfg(feature = "fleet")]
 mod fleet;
+#[cfg(feature = "fleet")]
+mod group;
 mod limits;
 mod sockets;
 mod source_addrs;
@@ -46,6 +48,8 @@ pub struct SlowPath<B: Backend> {
     device: Device,
     effects: EffectHandler<B>,
     limits: Limits,
+    #[cfg(feature = "fleet")]
+    groups: group::Groups,
     /// Handshake messages that are being processed; the memory is kept.
     handshakes: Vec<PendingHandshake>,
     /// How many peers were ever added.
@@ -69,6 +73,8 @@ impl<B: Backend> SlowPath<B> {
             device: Device::with_filter(shared.handshake_filter.clone()),
             effects: EffectHandler::new(shared.clone()),
             limits: Limits::default(),
+            #[cfg(feature = "fleet")]
+            groups: group::Groups::default(),
             handshakes: Vec::with_capacity(EVENTS_PER_PASS),
             added: 0,
             done: 0,
@@ -82,7 +88,10 @@ impl<B: Backend> SlowPath<B> {
 
     /// When [`SlowPath::process`] has to be called even if nothing happens until then.
     pub fn deadline(&self) -> Option<Boottime> {
-        [self.device.deadline(), self.limits_deadline()].into_iter().flatten().min()
+        let deadlines = [self.device.deadline(), self.limits_deadline()].into_iter().flatten();
+        #[cfg(feature = "fleet")]
+        let deadlines = deadlines.chain(self.groups.deadline());
+        deadlines.min()
     }
 
     /// Processes what the data path has queued and the timers that are due; true if there was anything, in which case
@@ -92,7 +101,10 @@ impl<B: Backend> SlowPath<B> {
         if std::mem::take(&mut self.throttle_next) {
             self.shared.backend.sleep(BATCH_DELAY);
         }
-        self.process_events() | self.finish_replacements()
+        let found = self.process_events() | self.finish_replacements();
+        #[cfg(feature = "fleet")]
+        let found = self.process_groups() | found;
+        found
     }
 
     /// The same without a sleep, also in the middle of a long request. Adds and removes no peers and no allowed IPs.
@@ -106,6 +118,8 @@ impl<B: Backend> SlowPath<B> {
             // A removed peer may still be queued, and its index may belong to another peer.
             if self.device.peer(&peer.key) == Some(peer.id) {
                 self.enforce(&peer);
+                #[cfg(feature = "fleet")]
+                self.group_woken(&peer);
                 self.device.woken(now, &mut BackendRng(&self.shared.backend), peer.id, &mut self.effects);
                 self.note_traffic();
             }

@@ -1,7 +1,7 @@
 //! "Destination unreachable" goes to the sender, quotes its packet, and never answers what must not be answered.
 
 use crate::packets::{ACK, At, Flow, at, flow, naive_fold, noise};
-use linerate_packet::icmp::{LONGEST, unreachable};
+use linerate_packet::icmp::{LONGEST, echo_request, unreachable};
 use linerate_packet::{ICMP, ICMPV6, ip};
 use proptest::prelude::*;
 
@@ -130,3 +130,26 @@ fn with_icmp(v6: bool, kind: u8) -> Vec<u8> {
 }
 
 const AT: At = At { id: 1, sequence: 1, flags: ACK };
+
+#[test]
+fn an_echo_request_is_a_valid_packet() {
+    for (source, target, kind) in [("10.9.0.2", "10.9.0.1", 8), ("fd09::2", "fd09::1", 128)] {
+        let (source, target) = (source.parse().unwrap(), target.parse().unwrap());
+        let mut out = [0xaa; 64];
+        let len = echo_request(source, target, 0x1234, 7, &mut out).unwrap();
+        let (packet, network) = (&out[..len], if kind == 8 { 20 } else { 40 });
+        let ip = ip::parse(packet).unwrap();
+        assert_eq!((ip.source, ip.destination, ip.total_len), (source, target, len));
+        assert_eq!((packet[network], &packet[network + 4..network + 8]), (kind, &[0x12, 0x34, 0, 7][..]));
+        let mut covered = packet[network..].to_vec();
+        if kind == 128 {
+            covered.extend_from_slice(&packet[8..40]);
+            covered.extend_from_slice(&[0, 0, 0, (len - 40) as u8, 0, 0, 0, ICMPV6]);
+        } else {
+            assert_eq!(naive_fold(&packet[..20]), 0xffff);
+        }
+        assert_eq!(naive_fold(&covered), 0xffff);
+        assert_eq!(echo_request(source, target, 0, 0, &mut out[..47]), None);
+    }
+    assert_eq!(echo_request("10.9.0.2".parse().unwrap(), "fd09::1".parse().unwrap(), 0, 0, &mut [0; 64]), None);
+}

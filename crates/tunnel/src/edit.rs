@@ -251,7 +251,7 @@ fn apply_to_peers(
     // Before a new peer is there: it never reaches more than the file says.
     let restrict = |(ledger, wanted)| PendingReload::restrict(locked, ledger, wanted, is_asked, context);
     let restricted = restricted.map(restrict).transpose().map_err(give_up)?;
-    let answer = if is_asked { limits::set(name.as_str(), &update) } else { Ok(false) };
+    let answer = if is_asked { limits::set(name.as_str(), &update) } else { Ok(limits::Lost::default()) };
     if let Err(ClientError::Reply(_)) = answer {
         let error = give_up(Error::State("the running tunnel refuses the change".to_owned()));
         return Err(match restricted {
@@ -260,10 +260,8 @@ fn apply_to_peers(
         });
     }
     match answer {
-        Ok(is_lost) => {
-            if is_lost {
-                limits::warn_of_loss(name.as_str(), context);
-            }
+        Ok(lost) => {
+            lost.warn(name.as_str(), context);
             // Before the table is that of the file: what is killed in between puts no peer back.
             locked.adopt_next_file()?;
             restricted.map(PendingReload::finish).transpose()?;

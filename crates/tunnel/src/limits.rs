@@ -1,5 +1,6 @@
 //! Ends, quotas and successors of peers: to a daemon that knows them, and from what runs back into the tunnel's file.
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,46 +11,75 @@ use linerate_control::tunnel_file::{Peer, TunnelFile, has_expired, has_replaced,
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
-use linerate_control::uapi::{PEERS_SUSPENDED, socket};
+use linerate_control::uapi::{GROUP_MOVES, PEERS_SUSPENDED, socket};
 
 use crate::context::Context;
 use crate::error::Error;
 use crate::read::ConfigFile;
 
-/// Sends a change, without limits to an implementation that knows none: true if it had some.
+/// What an implementation does not know of a change that it was sent.
+#[derive(Clone, Copy, Default)]
+#[must_use]
+pub(crate) struct Lost {
+    limits: bool,
+    groups: bool,
+}
+
+/// Sends a change, without limits and groups to an implementation that knows none. Returns what it had of them.
 ///
 /// # Errors
 /// See [`TunnelClient::set`].
-pub(crate) fn set(interface: &str, update: &DeviceUpdate) -> Result<bool, ClientError> {
+pub(crate) fn set(interface: &str, update: &DeviceUpdate) -> Result<Lost, ClientError> {
     let open = || TunnelClient::open(socket::DIRECTORY.as_ref(), interface);
     // boringtun closes the connection after each reply, and others after a question that they do not know.
-    if !update.has_limits() || knows_limits(open()?.stats())? {
-        return open()?.set(update).map(|()| false);
+    let mut lost = Lost::default();
+    if update.has_limits() {
+        lost.limits = !knows(PEERS_SUSPENDED, open()?.stats())?;
     }
-    open()?.set(&update.without_limits(now()))?;
-    Ok(true)
+    if update.has_groups() {
+        lost.groups = !knows(GROUP_MOVES, open()?.stats())?;
+    }
+    let mut update = Cow::Borrowed(update);
+    if lost.limits {
+        update = Cow::Owned(update.without_limits(now()));
+    }
+    if lost.groups {
+        update = Cow::Owned(update.without_groups());
+    }
+    open()?.set(&update)?;
+    Ok(lost)
 }
 
-/// Whether this answer to the question for counters is that of an implementation with limits. One that gives none in
+/// Whether this answer to the question for counters is that of an implementation with this one. One that gives none in
 /// time may be.
-fn knows_limits(counters: Result<Vec<(String, u64)>, ClientError>) -> Result<bool, ClientError> {
+fn knows(counter: &str, counters: Result<Vec<(String, u64)>, ClientError>) -> Result<bool, ClientError> {
     let is_none = |error: &io::Error| {
         matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
     };
     match counters {
-        Ok(counters) => Ok(counters.iter().any(|(name, _)| name == PEERS_SUSPENDED)),
+        Ok(counters) => Ok(counters.iter().any(|(name, _)| name == counter)),
         Err(ClientError::Reply(_)) => Ok(false),
         Err(error) if error.as_io().is_some_and(is_none) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Says that limits are not kept.
-pub(crate) fn warn_of_loss(interface: &str, context: Context<'_>) {
-    context.warn(format_args!(
-        "{interface}: only linerated keeps Expires, Quota and NextPublicKey while the tunnel runs; what runs it now only \
-         leaves out clients that have expired"
-    ));
+impl Lost {
+    /// Says what is not kept.
+    pub(crate) fn warn(self, interface: &str, context: Context<'_>) {
+        if self.limits {
+            context.warn(format_args!(
+                "{interface}: only linerated keeps Expires, Quota and NextPublicKey while the tunnel runs; what runs it \
+                 now only leaves out clients that have expired"
+            ));
+        }
+        if self.groups {
+            context.warn(format_args!(
+                "{interface}: only linerated knows Group; with what runs it now the last peer of each group has its \
+                 AllowedIPs, and no other takes over"
+            ));
+        }
+    }
 }
 
 /// Says that what clients use is not kept, unless it `is_kept`: the tunnel came up without limits, and `new` has the first
@@ -176,16 +206,16 @@ mod tests {
     #[test]
     fn limits_are_left_out_only_for_an_answer_that_there_are_none() {
         let counter = |name: &str| Ok(vec![(name.to_owned(), 0)]);
-        assert!(knows_limits(counter(PEERS_SUSPENDED)).unwrap());
-        assert!(!knows_limits(counter("other")).unwrap());
+        assert!(knows(PEERS_SUSPENDED, counter(PEERS_SUSPENDED)).unwrap());
+        assert!(!knows(PEERS_SUSPENDED, counter("other")).unwrap());
         for error in [ReplyError::Refused(-22), ReplyError::Truncated] {
-            assert!(!knows_limits(Err(error.into())).unwrap());
+            assert!(!knows(PEERS_SUSPENDED, Err(error.into())).unwrap());
         }
         for kind in [ErrorKind::Unsupported, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe] {
-            assert!(!knows_limits(Err(io::Error::from(kind).into())).unwrap());
+            assert!(!knows(PEERS_SUSPENDED, Err(io::Error::from(kind).into())).unwrap());
         }
         for kind in [ErrorKind::TimedOut, ErrorKind::PermissionDenied] {
-            assert!(knows_limits(Err(io::Error::from(kind).into())).is_err());
+            assert!(knows(PEERS_SUSPENDED, Err(io::Error::from(kind).into())).is_err());
         }
     }
 }

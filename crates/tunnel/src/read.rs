@@ -1,6 +1,7 @@
 //! The first step: the file of a tunnel, where it is, what is in it, and what that asks of the host and of the daemon.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -329,6 +330,12 @@ impl ConfigFile {
         let allowed_ips = |peer: &Arc<Peer>| -> Vec<IpNet> {
             peer.allowed_ips.iter().copied().filter(|net| !is_deferred(peer, net)).collect()
         };
+        let mut routed: Vec<IpNet> = peers.iter().flat_map(allowed_ips).collect();
+        if file.has_groups() {
+            // Those of a group are in each of its peers.
+            let mut seen = HashSet::new();
+            routed.retain(|net| seen.insert(*net));
+        }
         HostSpec {
             interface: self.interface.to_string(),
             addresses: file.addresses.clone(),
@@ -340,7 +347,7 @@ impl ConfigFile {
             mtu: file.mtu,
             table: file.table,
             fwmark: file.fwmark.filter(|mark| *mark != 0),
-            allowed_ips: peers.iter().flat_map(allowed_ips).collect(),
+            allowed_ips: routed,
             endpoints: device.peers.iter().filter_map(|peer| peer.endpoint).collect(),
             route_conflict: file.route_conflict,
             kill_switch: file.kill_switch,

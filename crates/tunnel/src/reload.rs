@@ -122,8 +122,8 @@ pub(crate) fn reload_locked(
             _ => pending.roll_back_unanswered(reason),
         });
     }
-    if lost.is_ok_and(|lost| lost) {
-        limits::warn_of_loss(name.as_str(), context);
+    if let Ok(lost) = lost {
+        lost.warn(name.as_str(), context);
     }
     locked.adopt_next_file()?;
     let (ledger, steps) = pending.finish()?;

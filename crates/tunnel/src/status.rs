@@ -115,6 +115,12 @@ pub struct PeerStatus {
     /// How many of them it has used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_used: Option<u64>,
+    /// The group of peers that take over from each other, in which it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Whether it is the one of its group that has the allowed IPs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active: Option<bool>,
     /// Why it is not let in: `expired` or `quota`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspended: Option<&'static str>,
@@ -268,6 +274,8 @@ struct FileOnly {
     name: Option<String>,
     /// Its endpoint, where that is a name.
     endpoint: Option<String>,
+    /// Its group.
+    group: Option<String>,
 }
 
 /// The settings of peers that only the file has.
@@ -282,7 +290,9 @@ fn file_only(name: &str, ledger: Option<&Ledger>) -> BTreeMap<PublicKey, FileOnl
         file_only.entry(named.peer).or_default().endpoint = Some(named.to_string());
     }
     for peer in file.contents.peers {
-        file_only.entry(peer.public_key).or_default().name.clone_from(&peer.name);
+        let only = file_only.entry(peer.public_key).or_default();
+        only.name.clone_from(&peer.name);
+        only.group = peer.group_name().map(str::to_owned);
     }
     file_only
 }
@@ -320,6 +330,8 @@ fn peers(device: &DeviceState, file_only: &BTreeMap<PublicKey, FileOnly>, now: D
             allowed_ips: peer.allowed_ips.iter().map(|(address, length)| format!("{address}/{length}")).collect(),
             expires: peer.limits.expires.map(|expires| expires.as_secs()),
             quota: peer.limits.quota,
+            group: file_only.and_then(|file_only| file_only.group.clone()),
+            active: file_only.and_then(|file_only| file_only.group.as_ref()).map(|_| !peer.allowed_ips.is_empty()),
             quota_used: peer.limits.quota.map(|_| peer.limits.used),
             suspended: peer.limits.suspended.map(Suspension::name),
         }
@@ -341,10 +353,11 @@ impl Status {
         self.implementation == RunBy::Unknown
     }
 
-    /// Whether the tunnel works, and every peer that has an endpoint, or will have one, has a session.
+    /// Whether the tunnel works, and every peer that has an endpoint, or will have one, has a session; of a group, the one
+    /// in use.
     pub fn is_healthy(&self) -> bool {
         let silent = |peer: &PeerStatus| {
-            let answers = peer.health == Health::Alive || peer.suspended.is_some();
+            let answers = peer.health == Health::Alive || peer.suspended.is_some() || peer.active == Some(false);
             (peer.endpoint.is_some() || peer.endpoint_name.is_some()) && !answers
         };
         self.is_running() && !self.has_problem() && !self.peers.iter().any(silent)
@@ -374,8 +387,12 @@ mod tests {
 
     fn example(implementation: RunBy, states: Vec<PeerState>) -> Status {
         let device = DeviceState { listen_port: 51820, peers: states, ..DeviceState::default() };
-        let laptop = FileOnly { name: Some("laptop".into()), endpoint: None };
-        let phone = FileOnly { name: Some("phone".into()), endpoint: Some("phone.example:51820".into()) };
+        let laptop = FileOnly { name: Some("laptop".into()), ..FileOnly::default() };
+        let phone = FileOnly {
+            name: Some("phone".into()),
+            endpoint: Some("phone.example:51820".into()),
+            ..FileOnly::default()
+        };
         let file_only = BTreeMap::from([(PublicKey([1; 32]), laptop), (PublicKey([3; 32]), phone)]);
         Status {
             interface: "wg0".into(),

@@ -72,7 +72,11 @@ fn row(peer: &PeerStatus) -> [String; 6] {
         },
         bytes(peer.received),
         bytes(peer.sent),
-        allowed_ips(&peer.allowed_ips),
+        match (&peer.group, peer.active) {
+            (Some(group), Some(true)) => format!("{} (in use of {})", allowed_ips(&peer.allowed_ips), printable(group)),
+            (Some(group), _) => format!("those of {}, if needed", printable(group)),
+            (None, _) => allowed_ips(&peer.allowed_ips),
+        },
     ]
 }
 

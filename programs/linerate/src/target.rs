@@ -104,6 +104,8 @@ pub(crate) mod tests {
             expires: None,
             quota: None,
             quota_used: None,
+            group: None,
+            active: None,
             suspended: None,
         }
     }

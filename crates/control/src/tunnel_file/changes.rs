@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::group::{self, Group};
 use super::{ByteCount, ClientSettings, Endpoint, Peer, QuotaReset, TunnelFile};
 use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::limits::{LimitState, LimitUpdate, Suspension};
@@ -57,6 +58,7 @@ pub fn changes(
     lists: AllowedIpRemoval,
 ) -> DeviceChanges {
     let (previous, now) = (&with_running_keys(previous, running), &with_running_keys(now, running));
+    let running = &*group::spread(now, running);
     let mut changes = DeviceChanges::default();
     changes.update.private_key = now.private_key.clone().filter(|_| now.private_key != previous.private_key);
     changes.update.listen_port = now.listen_port.filter(|_| now.listen_port != previous.listen_port);
@@ -77,11 +79,28 @@ pub fn changes(
     // A client that has another key at once keeps what it has used.
     let identity = |peer: &Peer| Some((peer.name.clone()?, peer.client.created?));
     let had: HashMap<_, PublicKey> = gone.iter().filter_map(|key| Some((identity(before.get(key)?)?, *key))).collect();
+    let gone_keys: HashSet<PublicKey> = gone.iter().copied().collect();
     changes.update.peers.extend(gone.into_iter().map(|key| PeerUpdate { remove: true, ..PeerUpdate::new(key) }));
 
     let owned_before = old_peers.iter().flat_map(|peer| peer.allowed_ips.iter().map(|net| (peer.public_key, *net)));
     let owned_before: HashSet<(PublicKey, IpNet)> = owned_before.collect();
     let prefixes: HashSet<IpNet> = new_peers.iter().flat_map(|peer| peer.allowed_ips.iter().copied()).collect();
+    let left: HashSet<&str> = old_peers
+        .iter()
+        .filter(|peer| gone_keys.contains(&peer.public_key))
+        .filter_map(|peer| peer.group_name())
+        .collect();
+    if !left.is_empty() {
+        // To a daemon that knows no groups, the one that is gone may have had the prefixes.
+        for peer in now.peers.iter().filter(|peer| peer.group_name().is_some_and(|name| left.contains(name))) {
+            let allowed_ips = peer.allowed_ips.iter().map(|net| allowed_ip(true, *net)).collect();
+            changes.update.peers.push(PeerUpdate {
+                update_only: true,
+                allowed_ips,
+                ..PeerUpdate::new(peer.public_key)
+            });
+        }
+    }
     for peer in new_peers {
         match (before.get(&peer.public_key), present.get(&peer.public_key)) {
             (Some(old), _) if same(old, peer) => {}
@@ -115,6 +134,7 @@ fn same(previous: &Peer, now: &Peer) -> bool {
         && previous.persistent_keepalive.unwrap_or(0) == now.persistent_keepalive.unwrap_or(0)
         && (previous.allowed_ips == now.allowed_ips || list(previous) == list(now))
         && limits(previous) == limits(now)
+        && previous.group == now.group
         && previous.client.next_public_key == now.client.next_public_key
 }
 
@@ -188,6 +208,9 @@ impl DeviceChanges {
         update.persistent_keepalive = peer.persistent_keepalive.or(present.then_some(0));
         update.replace_allowed_ips = true;
         update.allowed_ips = peer.allowed_ips.iter().map(|net| allowed_ip(true, *net)).collect();
+        if peer.group.is_some() {
+            update.group = Group::update(peer.group.as_deref());
+        }
         self.set_endpoint(peer, &mut update);
         self.update.peers.push(update);
         self.set_successor(peer);
@@ -224,6 +247,9 @@ impl DeviceChanges {
         }
         if limits(previous) != limits(now) {
             update.limits = limits(now).unwrap_or(LimitUpdate::NONE);
+        }
+        if previous.group != now.group {
+            update.group = Group::update(now.group.as_deref());
         }
         if previous.endpoint != now.endpoint {
             self.set_endpoint(now, &mut update);

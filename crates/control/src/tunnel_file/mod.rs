@@ -11,6 +11,7 @@ mod client;
 mod diagnostic;
 mod fleet_name;
 mod gateway;
+mod group;
 mod key_file;
 mod name_server;
 mod public_endpoint;
@@ -33,6 +34,7 @@ pub use client::{ClientDefaults, ClientSettings, QuotaReset, Released};
 pub use diagnostic::{Diagnostic, Severity};
 pub use fleet_name::{FleetName, InvalidFleetName};
 pub use gateway::{Gateway, Inbound, Masquerade};
+pub use group::Group;
 pub use key_file::{KeyDirectories, KeyFile};
 pub use name_server::{InvalidNameServer, NameServer};
 pub use public_endpoint::{InvalidPublicEndpoint, PublicEndpoint};
@@ -123,7 +125,7 @@ pub struct Peer {
     /// `Endpoint`.
     pub endpoint: Option<Endpoint>,
     /// `AllowedIPs` after all lines are applied: without host bits or duplicates, and without those that a later peer
-    /// takes over.
+    /// takes over. Peers of one group all have those of the group.
     pub allowed_ips: Vec<IpNet>,
     /// `PersistentKeepalive` in seconds; 0 is off.
     pub persistent_keepalive: Option<u16>,
@@ -131,6 +133,8 @@ pub struct Peer {
     pub destinations: Vec<IpNet>,
     /// What it has if it is a client.
     pub client: ClientSettings,
+    /// `Group` and `Check`.
+    pub group: Option<Box<Group>>,
     /// The line of its header, from 1.
     pub line: usize,
     /// The index of its section in the document.
@@ -348,6 +352,11 @@ impl TunnelFile {
         self.public_endpoint.is_some() || self.peers.iter().any(|peer| is_client(&peer.client))
     }
 
+    /// Whether peers are in groups.
+    pub fn has_groups(&self) -> bool {
+        self.peers.iter().any(|peer| peer.group.is_some())
+    }
+
     /// Whether a peer has a default route.
     pub fn is_full_tunnel(&self) -> bool {
         self.peers.iter().flat_map(|peer| &peer.allowed_ips).any(|prefix| prefix.prefix_len() == 0)
@@ -367,6 +376,7 @@ impl Peer {
             persistent_keepalive: None,
             destinations: Vec::new(),
             client: ClientSettings::default(),
+            group: None,
             line: 0,
             section: 0,
         }

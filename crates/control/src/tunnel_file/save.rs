@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use super::group;
 use super::values::{address, compact, items, looks_like_server, prefix};
 use super::{Endpoint, NameServer, NoNames, Peer, TunnelFile, settings};
 use crate::document::{Document, InvalidValue, SectionKind, Setting};
@@ -53,7 +54,8 @@ pub fn save(document: &mut Document, runtime: &RunningTunnel<'_>) -> Result<(), 
         let before = document.to_bytes();
         let (file, _) = TunnelFile::read(document, runtime.interface, &NoNames);
         save_interface(document, &file, runtime)?;
-        save_peers(document, &file, runtime)?;
+        let device = group::spread(&file, runtime.device);
+        save_peers(document, &file, &RunningTunnel { device: &device, ..*runtime })?;
         if *document.to_bytes() == *before {
             break;
         }

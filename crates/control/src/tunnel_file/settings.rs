@@ -86,6 +86,10 @@ pub const FIX_FIREWALL: Setting = ours(interface("FixFirewall"));
 pub const FLEET: Setting = ours(interface("Fleet"));
 /// The file with the preshared key.
 pub const PRESHARED_KEY_FILE: Setting = ours(peer("PresharedKeyFile"));
+/// The group of peers that take over from each other.
+pub const GROUP: Setting = ours(peer("Group"));
+/// The address in the tunnel at which a peer of a group is asked whether it is there.
+pub const CHECK: Setting = ours(peer("Check"));
 /// The only prefixes that a peer's packets are forwarded to.
 pub const DESTINATIONS: Setting = ours(peer("Destinations"));
 
@@ -168,6 +172,8 @@ const OURS_OF_PEER: &[Setting] = &[
     NOTE,
     PRESHARED_KEY_FILE,
     DESTINATIONS,
+    GROUP,
+    CHECK,
 ];
 
 /// Every setting.

@@ -17,6 +17,7 @@ use crate::endpoint;
 use crate::interface::InterfaceName;
 use crate::keys::{BASE64_LENGTH, PublicKey, SecretKey};
 use crate::number::decimal;
+use crate::uapi::group::is_name;
 use crate::wg_config::values::{fwmark, host_and_service, is_space, persistent_keepalive};
 
 /// What is wrong with a value and how to fix it. No `Debug`: a value may contain a secret.
@@ -87,6 +88,23 @@ pub(super) fn prefix(text: &str) -> Result<IpNet, InvalidValue> {
 }
 
 /// `host:port`. The host may be a name.
+/// The name of a group of peers.
+pub(super) fn group(text: &str) -> Result<String, InvalidValue> {
+    match is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err(invalid(
+            format!("{} is not the name of a group", quoted(text)),
+            "use letters, digits, `-`, `_` and `.`",
+        )),
+    }
+}
+
+/// An address of one host.
+pub(super) fn host_address(setting: &Setting, text: &str) -> Result<IpAddr, InvalidValue> {
+    let hint = "for example 10.0.0.1 or fd00::1";
+    text.parse().map_err(|_| invalid(format!("{} must be an IP address, not {}", setting.name, quoted(text)), hint))
+}
+
 pub(super) fn peer_endpoint(text: &str) -> Result<Endpoint, InvalidValue> {
     let text = &*compact(text);
     let form = "for example 192.0.2.1:51820, [2001:db8::1]:51820 or vpn.example.com:51820";

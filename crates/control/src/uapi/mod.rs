@@ -41,6 +41,10 @@ pub const NOT_LISTENING: &str = "not_listening";
 /// [`limits`].
 pub const PEERS_SUSPENDED: &str = "peers_suspended";
 
+/// The counter of linerated that tells how often another peer of a group has taken over. A daemon that has it knows the
+/// lines of [`group`].
+pub const GROUP_MOVES: &str = "group_moves";
+
 /// A counter of this prefix and the name of the cipher's implementation in use is 1.
 pub const AEAD_IN_USE: &str = "aead_";
 

@@ -15,7 +15,7 @@ use crate::uapi::{lines, prefix};
 use crate::zeroizing::Buffer;
 
 /// The state of a device, as `get` returns it.
-#[derive(Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct DeviceState {
     /// The device's private key.
     pub private_key: Option<SecretKey>,
@@ -28,7 +28,7 @@ pub struct DeviceState {
 }
 
 /// The state of a peer, as `get` returns it.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct PeerState {
     /// Its public key.
     pub public_key: PublicKey,

@@ -248,9 +248,7 @@ impl StepExecutor<'_> {
             let reason = error.reason_of_set();
             failed(io::Error::other(format!("Unable to modify interface: {reason}")), 1)
         })?;
-        if lost {
-            limits::warn_of_loss(interface, self.context);
-        }
+        lost.warn(interface, self.context);
         Ok(())
     }
 }

@@ -92,6 +92,9 @@ impl Supervisor<'_> {
             Some(device) => restored(device),
             None => from_file()?,
         };
+        if let Some(file) = &file {
+            file.contents.set_groups(&mut configuration);
+        }
         if let (Some(last), Some(file)) = (last, &file) {
             last.apply_edits(file, &mut configuration)?;
         }

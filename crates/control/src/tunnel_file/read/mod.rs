@@ -9,6 +9,7 @@ use memchr::memchr;
 
 pub(crate) use self::peer::PeerSection;
 use self::peer::Peers;
+use super::group::{self, InvalidGroup};
 use super::values::InvalidValue;
 use super::{Diagnostic, Names, Severity, TunnelFile, settings};
 use crate::document::{Document, Entry, LineKind, Section, SectionKind, Setting};
@@ -125,6 +126,9 @@ impl Reader<'_> {
             self.diagnostics.error(span, "PrivateKey and PrivateKeyFile are both set", "keep one of them");
         }
         self.file.peers = self.peers.list;
+        for InvalidGroup { line, message, hint } in group::complete(&mut self.file) {
+            self.diagnostics.error(Span { line, column: 1 }, message, hint);
+        }
         self.diagnostics.0.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
         (self.file, self.diagnostics.0)
     }

@@ -1,6 +1,7 @@
 //! The settings of `[Peer]`, and how sections with the same peer or prefix are merged.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -11,7 +12,7 @@ use super::{Diagnostics, Located, Span};
 use crate::document::{Naming, Section, Setting};
 use crate::keys::{PublicKey, SecretKey};
 use crate::tunnel_file::values::{self, compact, items};
-use crate::tunnel_file::{ClientSettings, Diagnostic, Endpoint, KeyFile, Peer, QuotaReset, settings};
+use crate::tunnel_file::{ClientSettings, Diagnostic, Endpoint, Group, KeyFile, Peer, QuotaReset, settings};
 use crate::wg_config::values::is_space;
 
 const QUOTA_RESETS: [(&str, QuotaReset); 2] = [("never", QuotaReset::Never), ("monthly", QuotaReset::Monthly)];
@@ -52,6 +53,8 @@ struct Draft {
     /// Prefixes to add (true) or remove.
     allowed_ips: Vec<(bool, IpNet, Span)>,
     destinations: Vec<IpNet>,
+    /// `Group` and `Check`.
+    group: (Option<String>, Option<IpAddr>),
 }
 
 /// The peers so far.
@@ -103,6 +106,10 @@ impl Draft {
             persistent_keepalive: self.persistent_keepalive,
             client: self.client,
             destinations: self.destinations,
+            group: match self.group {
+                (None, None) => None,
+                (name, check) => Some(Box::new(Group { name, check, source: None })),
+            },
             ..Peer::new(public_key)
         }
     }
@@ -128,6 +135,10 @@ impl Draft {
             settings::ALLOWED_IPS => self.allowed_ips(at, value, diagnostics),
             settings::DESTINATIONS => {
                 self.destinations.extend(list(at, value, values::prefix, diagnostics).iter().map(IpNet::trunc));
+            }
+            settings::GROUP => diagnostics.store(span, values::group(value).map(Some), &mut self.group.0),
+            settings::CHECK => {
+                diagnostics.store(span, values::host_address(setting, value).map(Some), &mut self.group.1)
             }
             settings::CREATED => diagnostics.store(span, values::instant(value).map(Some), &mut self.client.created),
             settings::EXPIRES => diagnostics.store(span, values::instant(value).map(Some), &mut self.client.expires),
@@ -212,7 +223,8 @@ impl Peers {
         for &(add, net, span) in &read.allowed_ips {
             if add {
                 self.assign(index, net, is_listed, span.below(first_line), diagnostics);
-            } else if self.owners.get(&net) == Some(&index) {
+            } else if self.owners.get(&net).is_some_and(|&owner| owner == index || self.are_of_one_group(owner, index))
+            {
                 self.owners.remove(&net);
                 drop_net(&mut self.list[index], &net);
             }
@@ -236,6 +248,7 @@ impl Peers {
         peer.preshared_key_file = new.preshared_key_file.or(peer.preshared_key_file.take());
         peer.endpoint = new.endpoint.or(peer.endpoint.take());
         peer.persistent_keepalive = new.persistent_keepalive.or(peer.persistent_keepalive);
+        peer.group = new.group.or(peer.group.take());
         if !new.destinations.is_empty() {
             peer.destinations = new.destinations;
         }
@@ -246,6 +259,12 @@ impl Peers {
         }
     }
 
+    /// Whether two peers are of a group, whose allowed IPs both have.
+    fn are_of_one_group(&self, one: usize, other: usize) -> bool {
+        let name = self.list[one].group_name();
+        name.is_some() && name == self.list[other].group_name()
+    }
+
     /// Assigns a prefix to a peer, whose list may have it already, and takes it from any other, as the kernel module does
     /// (allowedips.c).
     fn assign(&mut self, index: usize, net: IpNet, is_listed: bool, span: Span, diagnostics: &mut Diagnostics) {
@@ -253,7 +272,12 @@ impl Peers {
         if before == Some(index) {
             return;
         }
-        if let Some(before) = before {
+        if let Some(before) = before.filter(|&before| !self.are_of_one_group(before, index)) {
+            for index in 0..self.list.len() {
+                if self.are_of_one_group(before, index) {
+                    drop_net(&mut self.list[index], &net);
+                }
+            }
             drop_net(&mut self.list[before], &net);
             let (loser, winner) = (&self.list[before], &self.list[index]);
             let (line, loser, winner) = (loser.line, loser.title(), winner.title());

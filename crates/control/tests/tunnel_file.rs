@@ -86,6 +86,9 @@ fn every_setting_is_read() {
     assert_eq!(peer.endpoint, Some(Endpoint::Address("192.0.2.1:51820".parse().unwrap())));
     assert_eq!((peer.allowed_ips.len(), peer.persistent_keepalive), (2, Some(25)));
     assert_eq!(peer.destinations, nets(&["10.1.0.0/16", "fd01::/32", "192.0.2.7/32"]));
+    let group = peer.group.as_ref().unwrap();
+    assert_eq!((peer.group_name(), group.check), (Some("office"), "10.0.0.2".parse().ok()));
+    assert_eq!(group.source, "10.0.0.1".parse().ok());
     assert!(file.is_full_tunnel());
 }
 
@@ -292,7 +295,7 @@ fn no_diagnostic_contains_a_key_that_is_misplaced() {
         "FixFirewall",
         "Fleet",
     ];
-    let of_peer = ["Endpoint", "AllowedIPs", "PersistentKeepalive", "#! Destinations"];
+    let of_peer = ["Endpoint", "AllowedIPs", "PersistentKeepalive", "#! Destinations", "#! Group", "#! Check"];
     let lines = of_interface.map(|key| format!("[Interface]\n{key} = ")).into_iter();
     let lines = lines.chain(ours.map(|key| format!("[Interface]\n#! {key} = ")));
     let lines = lines.chain(of_peer.map(|key| format!("[Peer]\nPublicKey = {OTHER}\n{key} = ")));

@@ -94,7 +94,7 @@ pub(super) fn group(text: &str) -> Result<String, InvalidValue> {
         true => Ok(text.to_owned()),
         false => Err(invalid(
             format!("{} is not the name of a group", quoted(text)),
-            "use letters, digits, `-`, `_` and `.`",
+            "use up to 23 letters, digits, `-`, `_` and `.`",
         )),
     }
 }

@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
-/// The longest name of a group in bytes.
-pub const NAME_MAX: usize = 64;
+/// The longest name of a group in bytes: shorter than a key, so that a misplaced one is none.
+pub const NAME_MAX: usize = 23;
 
 /// The changes of a `set` to a peer's group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ mod text {
     use crate::uapi::request::LineError;
     use crate::zeroizing::Buffer;
 
-    const NAME: LineError = LineError::Expected("up to 64 letters, digits, `-`, `_` and `.`, or nothing");
+    const NAME: LineError = LineError::Expected("up to 23 letters, digits, `-`, `_` and `.`, or nothing");
     const CHECK: LineError = LineError::Expected("two addresses of one family, by a comma");
 
     impl GroupUpdate {

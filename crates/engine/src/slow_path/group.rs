@@ -610,3 +610,46 @@ impl<B: Backend> SlowPath<B> {
         self.device.initiate_once(now, &mut BackendRng(&self.shared.backend), id, &mut self.effects)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member() -> Member {
+        Member::new(PeerId(0), ([10, 9, 0, 2].into(), [10, 9, 0, 1].into()))
+    }
+
+    fn with_rtt(millis: u64) -> Member {
+        let mut member = member();
+        member.note_rtt(Duration::from_millis(millis));
+        member
+    }
+
+    #[test]
+    fn patience_is_four_round_trips_within_bounds() {
+        let patience = |millis| with_rtt(millis).patience().as_millis();
+        assert_eq!([0, 10, 75, 100, 500, 5000].map(patience), [300, 300, 300, 400, 2000, 3000]);
+        assert_eq!(member().patience(), PATIENCE_UNKNOWN);
+    }
+
+    #[test]
+    fn one_slow_answer_counts_at_once_and_is_forgotten_slowly() {
+        let mut member = with_rtt(20);
+        member.note_rtt(Duration::from_millis(200));
+        assert_eq!(member.rtt, Some(Duration::from_millis(200)));
+        member.note_rtt(Duration::from_millis(20));
+        assert_eq!(member.rtt, Some(Duration::from_micros(177_500)));
+        (0..40).for_each(|_| member.note_rtt(Duration::from_millis(20)));
+        assert!(member.rtt.unwrap() < Duration::from_millis(22));
+    }
+
+    #[test]
+    fn a_member_that_keeps_failing_is_kept_out_for_ever_longer_up_to_a_minute() {
+        let (mut member, now) = (member(), Boottime::from_secs(1000));
+        let out = (0..10).map(|_| {
+            member.fail(now);
+            member.failure.as_ref().unwrap().until.since(now).as_secs()
+        });
+        assert_eq!(out.collect::<Vec<_>>(), [0, 5, 10, 20, 40, 60, 60, 60, 60, 60]);
+    }
+}

@@ -1,0 +1,167 @@
+//! `Group` and `Check` in a tunnel's file.
+
+use std::collections::BTreeMap;
+
+use linerate_control::document::Document;
+use linerate_control::keys::PublicKey;
+use linerate_control::tunnel_file::{AllowedIpRemoval, NoNames, RunningTunnel, Severity, TunnelFile, changes, save};
+use linerate_control::uapi::request::DeviceUpdate;
+use linerate_control::uapi::response::{DeviceState, PeerState};
+
+const GROUP: &str = "#! Group = berlin\n#! Check = 10.9.0.1\n";
+
+fn key(n: u8) -> PublicKey {
+    PublicKey([n; 32])
+}
+
+fn peer(n: u8, allowed_ips: &str, group: &str) -> String {
+    format!("[Peer]\nPublicKey = {}\nAllowedIPs = {allowed_ips}\n{group}", key(n))
+}
+
+fn text(peers: &[String]) -> String {
+    format!("[Interface]\nAddress = 10.9.0.2/24\n{}", peers.concat())
+}
+
+fn read(text: &str) -> (TunnelFile, Vec<String>) {
+    let (file, diagnostics) = TunnelFile::read(&Document::parse(text.as_bytes()), &"wg0".parse().unwrap(), &NoNames);
+    let errors = diagnostics.iter().inspect(|found| assert!(found.severity == Severity::Error, "{found}"));
+    (file, errors.map(ToString::to_string).collect())
+}
+
+fn three(allowed_ips: &str) -> String {
+    text(&[1, 2, 3].map(|n| peer(n, allowed_ips, GROUP)))
+}
+
+/// What linerated does: allowed IPs of members are those of the first.
+fn apply(update: &DeviceUpdate, device: &mut BTreeMap<PublicKey, Vec<String>>, active: PublicKey) {
+    for change in &update.peers {
+        if change.remove {
+            device.remove(&change.public_key);
+            continue;
+        }
+        if change.update_only && !device.contains_key(&change.public_key) {
+            continue;
+        }
+        device.entry(change.public_key).or_default();
+        let owner = if change.allowed_ips.is_empty() { change.public_key } else { active };
+        let list = device.entry(owner).or_default();
+        if change.replace_allowed_ips {
+            list.clear();
+        }
+        for ip in &change.allowed_ips {
+            let net = format!("{}/{}", ip.addr, ip.cidr);
+            list.retain(|other| *other != net);
+            if ip.add {
+                list.push(net);
+            }
+        }
+    }
+}
+
+#[test]
+fn all_peers_of_a_group_have_its_allowed_ips_and_are_asked_from_the_interfaces_address() {
+    let (file, errors) = read(&three("10.9.0.0/16, 10.10.0.0/16"));
+    assert!(errors.is_empty(), "{errors:?}");
+    let update = file.initial_changes().update;
+    for (peer, change) in file.peers.iter().zip(&update.peers) {
+        assert_eq!((peer.allowed_ips.len(), peer.group_name()), (2, Some("berlin")));
+        assert_eq!(change.allowed_ips.len(), 2);
+        assert_eq!(change.group.name.as_deref(), Some("berlin"));
+        assert_eq!(change.group.check, Some(("10.9.0.2".parse().unwrap(), "10.9.0.1".parse().unwrap())));
+    }
+}
+
+#[test]
+fn what_no_group_can_be_is_an_error_that_says_what_to_do() {
+    let both = "10.9.0.0/16";
+    let cases = [
+        (text(&[peer(1, both, GROUP), peer(2, "10.9.0.0/17", GROUP)]), "not all the same AllowedIPs"),
+        (text(&[peer(1, both, GROUP), peer(2, both, "#! Group = berlin\n")]), "has no Check"),
+        (text(&[peer(1, both, "#! Check = 10.9.0.1\n")]), "Check is for the peers of a group"),
+        (text(&[peer(1, "fd09::/16", "#! Group = a\n#! Check = fd09::1\n")]), "has no IPv6 address"),
+        (text(&[peer(1, both, "#! Group = a\n#! Check = 10.8.0.1\n")]), "not in the AllowedIPs"),
+        (text(&[peer(1, both, "#! Group = a b\n#! Check = 10.9.0.1\n")]), "is not the name of a group"),
+        (text(&[peer(1, both, "#! Group = a\n#! Check = 10.9.0.1/32\n")]), "must be an IP address"),
+    ];
+    for (text, message) in cases {
+        let (_, errors) = read(&text);
+        assert!(errors.iter().any(|error| error.contains(message)), "{message}: {errors:?}");
+    }
+}
+
+#[test]
+fn a_reload_leads_to_what_a_new_tunnel_has_whoever_is_active() {
+    let lists = ["10.9.0.0/16", "10.9.0.0/16, 10.10.0.0/16", "10.9.0.0/24, 10.10.0.0/16"];
+    for (from, to) in lists.iter().flat_map(|from| lists.iter().map(move |to| (*from, *to))) {
+        for (active, removal) in [1, 2, 3]
+            .into_iter()
+            .flat_map(|active| [AllowedIpRemoval::OneByOne, AllowedIpRemoval::Replace].map(|removal| (active, removal)))
+        {
+            let (before, after) = (read(&three(from)).0, read(&three(to)).0);
+            let mut device = BTreeMap::new();
+            apply(&before.initial_changes().update, &mut device, key(active));
+            let state = |(key, list): (&PublicKey, &Vec<String>)| {
+                let nets = list.iter().map(|net| net.split_once('/').unwrap());
+                let allowed_ips = nets.map(|(addr, len)| (addr.parse().unwrap(), len.parse().unwrap())).collect();
+                PeerState { allowed_ips, ..PeerState::new(*key) }
+            };
+            let running = DeviceState { peers: device.iter().map(state).collect(), ..DeviceState::default() };
+            apply(&changes(&before, &after, &running, removal).update, &mut device, key(active));
+            let (mut seen, mut wanted) = (device[&key(active)].clone(), Vec::new());
+            wanted.extend(to.split(", ").map(str::to_owned));
+            (seen.sort(), wanted.sort());
+            assert_eq!(seen, wanted, "{from} to {to}, {active} is active, {removal:?}");
+            assert!(changes(&after, &after, &running, removal).update == DeviceUpdate::default());
+        }
+    }
+}
+
+#[test]
+fn a_group_that_ends_is_told_and_one_that_loses_a_member_keeps_its_networks() {
+    let (before, running) = (read(&three("10.9.0.0/16")).0, [1, 2, 3].map(|n| PeerState::new(key(n))));
+    let running = DeviceState { peers: running.into(), ..DeviceState::default() };
+    let alone = read(&text(&[peer(1, "10.8.0.0/16", ""), peer(2, "10.9.0.0/16", "")])).0;
+    let update = changes(&before, &alone, &running, AllowedIpRemoval::OneByOne).update;
+    let names: Vec<_> = update.peers.iter().filter_map(|peer| peer.group.name.clone()).collect();
+    assert_eq!(names, ["", ""]);
+    let two = read(&text(&[peer(1, "10.9.0.0/16", GROUP), peer(2, "10.9.0.0/16", GROUP)])).0;
+    let update = changes(&before, &two, &running, AllowedIpRemoval::OneByOne).update;
+    assert!(update.peers.iter().any(|peer| peer.public_key == key(2) && peer.allowed_ips.len() == 1));
+}
+
+#[test]
+fn save_changes_nothing_when_another_peer_is_active_and_all_peers_when_the_networks_are_others() {
+    for active in [1, 2, 3] {
+        for (nets, changed) in [(vec!["10.9.0.0"], false), (vec!["10.9.0.0", "10.10.0.0"], true)] {
+            let text = three("10.9.0.0/16");
+            let state = |n| PeerState {
+                allowed_ips: if n == active {
+                    nets.iter().map(|net| (net.parse().unwrap(), 16)).collect()
+                } else {
+                    Vec::new()
+                },
+                ..PeerState::new(key(n))
+            };
+            let device = DeviceState { peers: [1, 2, 3].map(state).into(), ..DeviceState::default() };
+            let runtime = RunningTunnel {
+                interface: &"wg0".parse().unwrap(),
+                device: &device,
+                addresses: &["10.9.0.2/24".parse().unwrap()],
+                has_ipv6: true,
+                mtu: 1420,
+                dns_servers: None,
+                chosen_port: None,
+                chosen_fwmark: None,
+                previous: None,
+                is_resolved_address: &|_, _| false,
+            };
+            let mut document = Document::parse(text.as_bytes());
+            save(&mut document, &runtime).unwrap();
+            let saved = String::from_utf8(document.to_bytes().to_vec()).unwrap();
+            assert_eq!(saved != text, changed, "{saved}");
+            let (file, errors) = read(&saved);
+            assert!(errors.is_empty(), "{errors:?}");
+            assert!(file.peers.iter().all(|peer| peer.allowed_ips.len() == nets.len()), "{saved}");
+        }
+    }
+}

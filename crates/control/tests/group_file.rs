@@ -109,7 +109,8 @@ fn a_reload_leads_to_what_a_new_tunnel_has_whoever_is_active() {
             apply(&changes(&before, &after, &running, removal).update, &mut device, key(active));
             let (mut seen, mut wanted) = (device[&key(active)].clone(), Vec::new());
             wanted.extend(to.split(", ").map(str::to_owned));
-            (seen.sort(), wanted.sort());
+            seen.sort();
+            wanted.sort();
             assert_eq!(seen, wanted, "{from} to {to}, {active} is active, {removal:?}");
             assert!(changes(&after, &after, &running, removal).update == DeviceUpdate::default());
         }

@@ -226,10 +226,9 @@ fn peers(status: &Status, device: &DeviceState, file: Option<&ConfigFile>, state
             endpoint: peer.endpoint,
             endpoint_name: described.and_then(|peer| peer.endpoint_name.clone()),
             resolved: None,
-            is_expected: has_endpoint
-                .get(&peer.public_key)
-                .copied()
-                .unwrap_or(peer.endpoint.is_some() && !is_client(peer)),
+            // Of a group, only the one in use is.
+            is_expected: described.is_none_or(|peer| peer.active != Some(false))
+                && has_endpoint.get(&peer.public_key).copied().unwrap_or(peer.endpoint.is_some() && !is_client(peer)),
             is_suspended: peer.limits.suspended.is_some(),
             handshake_age,
             handshake_age_before: handshake_age,

@@ -126,9 +126,12 @@ expect "the peer in use after an upload" "$before" "$(active)"
 expect "moves meanwhile" "$moves" "$(stat group_moves)"
 expect_at_least "echo requests meanwhile" 1 $(($(stat group_echoes) - echoes))
 # Traffic both ways needs none.
-echoes=$(stat group_echoes)
+echoes=$(stat group_echoes) looks=$(($(stat wakeups_control_work) + $(stat wakeups_control_empty))) from=$(now_ms)
 on c ping -n -q -i 0.02 -c 200 10.9.0.1 >/dev/null
-note "200 pings at 50 a second: $(($(stat group_echoes) - echoes)) echo requests of our own"
+looks=$(($(stat wakeups_control_work) + $(stat wakeups_control_empty) - looks)) took=$(($(now_ms) - from))
+note "200 pings in $took ms: $(($(stat group_echoes) - echoes)) echo requests of our own, $looks wake-ups of the slow path"
+# Each 150 ms, for what this scenario asks, and some; not for each packet.
+expect_at_most "wake-ups of the slow path" $((took / 150 + 20)) "$looks"
 
 # The file: reload and save leave the peer in use.
 tool save "$file"

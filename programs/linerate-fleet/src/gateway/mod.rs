@@ -12,6 +12,12 @@ use linerate_control::keys::{PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+mod budget;
+pub mod machine;
+pub mod members;
+pub mod message;
+pub mod peers;
+
 /// The most gateways of a fleet.
 pub const GATEWAYS_MAX: u8 = 32;
 
@@ -36,6 +42,9 @@ pub struct Config {
     pub mesh_endpoint: SocketAddr,
     /// The clock's distance from the majority at which a gateway leaves.
     pub skew_max: Duration,
+    /// The kernel's table that gets a route for each address of a peer whose session is here, for a routing daemon to tell
+    /// others of; none: there are no such routes.
+    pub route_table: Option<u32>,
 }
 
 impl Config {

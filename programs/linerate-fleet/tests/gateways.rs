@@ -1,0 +1,592 @@
+//! Laws of what gateways do with each other, in a simulated network with loss, delay, reordering and partitions, with
+//! wrong clocks, and with gateways that crash, stop for a while and go on, or drain.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use linerate_fleet::gateway::machine::{Action, Machine, Order, PEER_EVERY, TICK};
+use linerate_fleet::gateway::members::{DEAD_AFTER, Now};
+use linerate_fleet::gateway::message::{Forwarded, Message, PeerHint, Stamp};
+use linerate_fleet::gateway::peers::{Change, stamp};
+use proptest::prelude::*;
+
+const STEP: u64 = 10;
+const POLL: u64 = 100;
+const SKEW_MAX: Duration = Duration::from_millis(100);
+/// 1970 is far.
+const EPOCH: u64 = 1_800_000_000_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Crash(u8),
+    Restart(u8),
+    /// For so many milliseconds.
+    Stop(u8, u16),
+    Drain(u8),
+    /// Its datagrams to and from others are lost, and it does not see the store.
+    CutOff(u8),
+    Join(u8),
+    /// A client's datagrams arrive at another gateway.
+    Reroute(u32, u8),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Network {
+    loss_percent: u8,
+    delay_max: u64,
+    skew_max: i64,
+    store: bool,
+}
+
+#[derive(PartialEq)]
+enum State {
+    Runs,
+    Stopped { until: u64 },
+    Dead,
+}
+
+struct Gateway {
+    machine: Machine,
+    state: State,
+    skew: i64,
+    cut_off: Option<u64>,
+    died: Option<u64>,
+    changes: BTreeMap<u32, Change>,
+    /// The hints that the daemon was told, and what it has sent itself.
+    floors: HashMap<u32, Option<Stamp>>,
+    endpoints: HashMap<u32, SocketAddr>,
+    completing: Vec<(u64, u32, SocketAddr)>,
+    inbox: VecDeque<(u8, Vec<u8>)>,
+    before: BTreeMap<u32, PeerHint>,
+}
+
+struct Client {
+    endpoint: SocketAddr,
+    owner: u8,
+    arrives: u8,
+    floor: Stamp,
+}
+
+struct Initiation {
+    at: u64,
+    gateway: u8,
+    number: u32,
+    to: SocketAddr,
+}
+
+struct World {
+    now: u64,
+    rng: fastrand::Rng,
+    network: Network,
+    gateways: Vec<Gateway>,
+    clients: Vec<Client>,
+    wire: Vec<(u64, u8, u8, Vec<u8>)>,
+    initiations: Vec<Initiation>,
+    injected: usize,
+    refused_by_client: usize,
+}
+
+impl World {
+    fn new(seed: u64, gateways: u8, clients: u32, network: Network) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let skews: Vec<i64> = (0..gateways).map(|_| rng.i64(-network.skew_max..=network.skew_max)).collect();
+        let clients: Vec<Client> = (0..clients)
+            .map(|number| {
+                let gateway = rng.u8(0..gateways);
+                let endpoint = SocketAddr::from(([192, 0, 2, 1], 1000 + number as u16));
+                Client { endpoint, owner: gateway, arrives: gateway, floor: [0; 12] }
+            })
+            .collect();
+        let gateways =
+            skews.iter().enumerate().map(|(me, &skew)| gateway(me as u8, gateways, skew, clients.len() as u32));
+        let mut world = Self {
+            now: 0,
+            rng,
+            network,
+            gateways: gateways.collect(),
+            clients: Vec::new(),
+            wire: Vec::new(),
+            initiations: Vec::new(),
+            injected: 0,
+            refused_by_client: 0,
+        };
+        for (number, client) in clients.into_iter().enumerate() {
+            let now = world.at(client.owner);
+            let change = Change {
+                number: number as u32,
+                endpoint: Some(client.endpoint),
+                received: Some(stamp(now.wall)),
+                seen: now.wall.as_secs(),
+                sent: None,
+            };
+            world.gateways[usize::from(client.owner)].changes.insert(change.number, change);
+            world.clients.push(client);
+        }
+        world.run(2000, &mut |_| {});
+        world
+    }
+
+    fn at(&self, gateway: u8) -> Now {
+        let wall = (EPOCH + self.now).saturating_add_signed(self.gateways[usize::from(gateway)].skew);
+        Now { monotonic: Duration::from_millis(self.now), wall: Duration::from_millis(wall) }
+    }
+
+    fn runs(&self, gateway: u8) -> bool {
+        self.gateways[usize::from(gateway)].state == State::Runs
+    }
+
+    fn run(&mut self, ms: u64, law: &mut dyn FnMut(&World)) {
+        let until = self.now + ms;
+        while self.now < until {
+            self.step();
+            law(self);
+        }
+    }
+
+    fn step(&mut self) {
+        self.now += STEP;
+        let now = self.now;
+        for gateway in &mut self.gateways {
+            if matches!(gateway.state, State::Stopped { until } if until <= now) {
+                gateway.state = State::Runs;
+            }
+        }
+        self.deliver();
+        for gateway in 0..self.gateways.len() as u8 {
+            if !self.runs(gateway) {
+                continue;
+            }
+            let (at, mut actions) = (self.at(gateway), Vec::new());
+            self.complete(gateway);
+            // The clocks of the gateways do not tick together.
+            let phase = now + 10 * u64::from(gateway);
+            let this = &mut self.gateways[usize::from(gateway)];
+            while let Some((from, bytes)) = this.inbox.pop_front() {
+                this.machine.message(at, from, &bytes, &mut actions);
+            }
+            let sees_store = self.network.store && this.cut_off.is_none();
+            if phase % POLL == 0 {
+                let changes: Vec<_> = std::mem::take(&mut this.changes).into_values().collect();
+                this.machine.changes(at, &changes);
+            }
+            if phase % TICK.as_millis() as u64 == 0 {
+                this.machine.set_store(sees_store, false);
+                this.machine.tick(at, &mut actions);
+            }
+            self.carry_out(gateway, actions);
+            self.hints_never_move_backwards(gateway);
+        }
+        if now % 50 == 0 {
+            (0..self.clients.len() as u32).for_each(|number| self.client_sends(number));
+        }
+        // Routers notice that a gateway is gone.
+        for number in 0..self.clients.len() {
+            let arrives = usize::from(self.clients[number].arrives);
+            if self.gateways[arrives].died.is_some_and(|died| now > died + 300) {
+                let alive: Vec<u8> = (0..self.gateways.len() as u8).filter(|gateway| self.runs(*gateway)).collect();
+                if let Some(gateway) = self.rng.choice(alive) {
+                    self.clients[number].arrives = gateway;
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        let now = self.now;
+        let (due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.wire).into_iter().partition(|(at, ..)| *at <= now);
+        self.wire = later;
+        for (_, from, to, bytes) in due {
+            let is_cut = |gateway: u8| self.gateways[usize::from(gateway)].cut_off.is_some();
+            let is_cut = is_cut(from) || is_cut(to);
+            let gateway = &mut self.gateways[usize::from(to)];
+            // A socket's buffer holds so many.
+            if !is_cut && gateway.state != State::Dead && gateway.inbox.len() < 250 {
+                gateway.inbox.push_back((from, bytes));
+            }
+        }
+    }
+
+    fn client_sends(&mut self, number: u32) {
+        let client = &self.clients[number as usize];
+        let (arrives, owner) = (client.arrives, client.owner);
+        if arrives != owner && self.runs(arrives) {
+            let bytes = forwarded(owner, number, client.endpoint, 100);
+            let (at, mut actions) = (self.at(arrives), Vec::new());
+            self.gateways[usize::from(arrives)].machine.forwarded(at, &bytes, &mut actions);
+            self.carry_out(arrives, actions);
+        }
+    }
+
+    fn carry_out(&mut self, gateway: u8, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Send { to, bytes } => {
+                    assert!(Message::decode(&bytes).is_some());
+                    if self.rng.u8(0..100) >= self.network.loss_percent {
+                        let delay = self.rng.u64(0..=self.network.delay_max);
+                        self.wire.push((self.now + delay, gateway, to, bytes));
+                    }
+                }
+                Action::Tell(orders) => orders.iter().for_each(|order| self.daemon_is_told(gateway, order)),
+                Action::Inject { .. } => self.injected += 1,
+            }
+        }
+    }
+
+    fn daemon_is_told(&mut self, gateway: u8, order: &Order) {
+        let wall = self.at(gateway).wall;
+        let this = &mut self.gateways[usize::from(gateway)];
+        let floor = this.floors.entry(order.number).or_default();
+        *floor = order.sent.max(*floor);
+        this.endpoints.extend(order.endpoint.map(|endpoint| (order.number, endpoint)));
+        let Some(to) = this.endpoints.get(&order.number).copied().filter(|_| order.initiate) else { return };
+        // Our own timestamps are above the floor.
+        let mut sent = stamp(wall);
+        if floor.is_some_and(|floor| sent <= floor) {
+            sent = floor.unwrap_or(sent);
+            sent[11] += 1;
+        }
+        *floor = Some(sent);
+        let change = this.changes.entry(order.number).or_default();
+        (change.number, change.sent) = (order.number, Some(sent));
+        self.initiations.push(Initiation { at: self.now, gateway, number: order.number, to });
+        let client = &mut self.clients[order.number as usize];
+        if to == client.endpoint {
+            if sent > client.floor {
+                client.floor = sent;
+                this.completing.push((self.now + 20, order.number, to));
+            } else {
+                self.refused_by_client += 1;
+            }
+        }
+    }
+
+    fn complete(&mut self, gateway: u8) {
+        let (now, wall) = (self.now, self.at(gateway).wall);
+        let this = &mut self.gateways[usize::from(gateway)];
+        let (due, later) = std::mem::take(&mut this.completing).into_iter().partition(|(at, ..)| *at <= now);
+        this.completing = later;
+        let due: Vec<(u64, u32, SocketAddr)> = due;
+        for (_, number, endpoint) in due {
+            self.clients[number as usize].owner = gateway;
+            let change = this.changes.entry(number).or_default();
+            (change.number, change.endpoint, change.seen) = (number, Some(endpoint), wall.as_secs());
+        }
+    }
+
+    fn hints_never_move_backwards(&mut self, gateway: u8) {
+        let clients = self.clients.len();
+        let this = &mut self.gateways[usize::from(gateway)];
+        for number in 0..clients as u32 {
+            let Some(hint) = this.machine.hint_of(number) else { continue };
+            if let Some(before) = this.before.insert(number, hint) {
+                assert!((hint.claim, hint.owner) >= (before.claim, before.owner));
+                assert!(hint.sent >= before.sent && hint.received >= before.received);
+            }
+        }
+        let [peers, members, others, daemon, queue] = this.machine.remembered();
+        assert!(peers == clients && members < 32 && others <= peers && daemon <= peers && queue <= peers);
+    }
+
+    fn apply(&mut self, event: Event) {
+        let count = self.gateways.len() as u8;
+        let (now, clients) = (self.now, self.clients.len() as u32);
+        match event {
+            Event::Crash(gateway) => {
+                let this = &mut self.gateways[usize::from(gateway % count)];
+                (this.state, this.died) = (State::Dead, Some(now));
+                (this.inbox, this.completing) = Default::default();
+            }
+            Event::Restart(at) if self.gateways[usize::from(at % count)].state == State::Dead => {
+                let this = &mut self.gateways[usize::from(at % count)];
+                *this = gateway(at % count, count, this.skew, clients);
+            }
+            Event::Restart(_) => {}
+            Event::Stop(gateway, ms) => {
+                let this = &mut self.gateways[usize::from(gateway % count)];
+                if this.state == State::Runs {
+                    (this.state, this.died) = (State::Stopped { until: now + u64::from(ms) }, Some(now));
+                }
+            }
+            Event::Drain(gateway) => self.gateways[usize::from(gateway % count)].machine.set_drains(true),
+            Event::CutOff(gateway) => self.gateways[usize::from(gateway % count)].cut_off = Some(now),
+            Event::Join(gateway) => self.gateways[usize::from(gateway % count)].cut_off = None,
+            Event::Reroute(number, gateway) => self.clients[(number % clients) as usize].arrives = gateway % count,
+        }
+    }
+}
+
+fn gateway(me: u8, count: u8, skew: i64, clients: u32) -> Gateway {
+    let mut machine = Machine::new(me, SKEW_MAX);
+    machine.set_members(&(0..count).map(|gateway| (gateway, 1)).collect());
+    machine.set_peers(0..clients);
+    machine.set_serves(true);
+    Gateway {
+        machine,
+        state: State::Runs,
+        skew,
+        cut_off: None,
+        died: None,
+        changes: BTreeMap::new(),
+        floors: HashMap::new(),
+        endpoints: HashMap::new(),
+        completing: Vec::new(),
+        inbox: VecDeque::new(),
+        before: BTreeMap::new(),
+    }
+}
+
+fn forwarded(gateway: u8, number: u32, source: SocketAddr, length: usize) -> Vec<u8> {
+    Forwarded { gateway, number, source, datagram: &vec![4; length] }.encode()
+}
+
+const CALM: Network = Network { loss_percent: 0, delay_max: 20, skew_max: 40, store: true };
+
+fn events(count: u8) -> impl Strategy<Value = Vec<(u64, Event)>> {
+    let gateway = 0..count;
+    let event = prop_oneof![
+        3 => gateway.clone().prop_map(Event::Crash),
+        2 => gateway.clone().prop_map(Event::Restart),
+        2 => (gateway.clone(), 100u16..12_000).prop_map(|(gateway, ms)| Event::Stop(gateway, ms)),
+        1 => gateway.clone().prop_map(Event::Drain),
+        3 => (any::<u32>(), gateway).prop_map(|(number, gateway)| Event::Reroute(number, gateway)),
+    ];
+    prop::collection::vec((100u64..4000, event), 0..8)
+}
+
+/// For each peer, no two gateways that both lived on have initiated within an interval, and no gateway twice.
+fn one_initiates(world: &World, deaths: &[(u8, u64)]) {
+    let mut last: HashMap<u32, &Initiation> = HashMap::new();
+    for initiation in &world.initiations {
+        if let Some(before) = last.insert(initiation.number, initiation) {
+            let died = deaths.iter().any(|(gateway, at)| {
+                (*gateway == before.gateway || *gateway == initiation.gateway)
+                    && (before.at.saturating_sub(500)..=initiation.at).contains(at)
+            });
+            let apart = Duration::from_millis(initiation.at - before.at);
+            assert!(
+                apart >= PEER_EVERY || died,
+                "{} ms apart, at {}: peer {} by {} and {}",
+                apart.as_millis(),
+                initiation.at,
+                initiation.number,
+                before.gateway,
+                initiation.gateway
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn at_most_one_gateway_initiates_for_a_peer_while_heartbeats_flow(seed: u64, events in events(4)) {
+        let mut world = World::new(seed, 4, 12, CALM);
+        let mut deaths = Vec::new();
+        for (after, event) in events {
+            world.run(after, &mut |_| {});
+            if let Event::Crash(gateway) | Event::Stop(gateway, _) = event {
+                deaths.push((gateway, world.now));
+            }
+            world.apply(event);
+        }
+        world.run(6000, &mut |_| {});
+        one_initiates(&world, &deaths);
+        prop_assert_eq!(world.refused_by_client, 0);
+    }
+
+    #[test]
+    fn after_a_crash_every_client_is_at_a_living_gateway_soon(seed: u64, dead in 0u8..3, loss_percent in 0u8..5) {
+        let mut world = World::new(seed, 3, 40, Network { loss_percent, ..CALM });
+        world.apply(Event::Crash(dead));
+        world.run(if loss_percent == 0 { 1000 } else { 8000 }, &mut |_| {});
+        let lost = world.clients.iter().filter(|client| client.owner == dead).count();
+        prop_assert_eq!(lost, 0);
+        // One initiation each was enough, and no client that had a living gateway was disturbed.
+        if loss_percent == 0 {
+            one_initiates(&world, &[]);
+        }
+    }
+
+    #[test]
+    fn a_gateway_in_a_minority_without_the_store_initiates_for_nobody(seed: u64, events in events(5), cut in 0u8..5) {
+        let mut world = World::new(seed, 5, 12, Network { loss_percent: 5, delay_max: 80, ..CALM });
+        world.apply(Event::CutOff(cut));
+        let since = world.now + DEAD_AFTER.as_millis() as u64 + 100;
+        for (after, event) in events {
+            world.run(after, &mut |_| {});
+            world.apply(event);
+            // All that came to others now comes to it.
+            (0..12).for_each(|number| world.apply(Event::Reroute(number, cut)));
+        }
+        world.run(3000, &mut |_| {});
+        let by_it = world.initiations.iter().filter(|initiation| initiation.gateway == cut && initiation.at > since);
+        prop_assert_eq!(by_it.count(), 0);
+    }
+
+    #[test]
+    fn nothing_goes_wrong_in_a_bad_network(seed: u64, events in events(4), loss_percent in 0u8..60, delay_max in 0u64..400) {
+        let mut world = World::new(seed, 4, 8, Network { loss_percent, delay_max, skew_max: 3000, store: seed % 2 == 0 });
+        for (after, event) in events {
+            world.run(after, &mut |_| {});
+            world.apply(event);
+        }
+        world.run(3000, &mut |_| {});
+    }
+
+    #[test]
+    fn an_unverified_source_is_sent_no_more_than_came_from_it(
+        seed: u64,
+        forged in prop::collection::vec((0u8..4, 0u32..12, 0u8..20, 1usize..300), 0..2000),
+    ) {
+        let mut world = World::new(seed, 4, 12, CALM);
+        world.apply(Event::Crash(0));
+        let mut balance: HashMap<IpAddr, i64> = HashMap::new();
+        for (gateway, number, host, length) in forged {
+            let source = SocketAddr::from(([198, 51, 100, host], 9));
+            let arrives = 1 + (number % 3) as u8;
+            *balance.entry(source.ip()).or_default() += length as i64;
+            let (at, mut actions) = (world.at(arrives), Vec::new());
+            world.gateways[usize::from(arrives)].machine.forwarded(at, &forwarded(gateway, number, source, length), &mut actions);
+            world.carry_out(arrives, actions);
+            if world.rng.u8(0..4) == 0 {
+                world.step();
+            }
+        }
+        world.run(1000, &mut |_| {});
+        for initiation in &world.initiations {
+            if initiation.to != world.clients[initiation.number as usize].endpoint {
+                let balance = balance.entry(initiation.to.ip()).or_default();
+                *balance -= 148;
+                prop_assert!(*balance >= 0);
+            }
+        }
+        one_initiates(&world, &[]);
+    }
+}
+
+#[test]
+fn forged_indices_at_any_rate_cost_at_most_the_budget() {
+    let clients = 5000;
+    let mut machine = Machine::new(0, SKEW_MAX);
+    machine.set_members(&BTreeMap::from([(0, 1), (1, 1)]));
+    machine.set_peers(0..clients);
+    machine.set_serves(true);
+    machine.set_store(true, false);
+    let at = |ms| Now { monotonic: Duration::from_millis(ms), wall: Duration::from_millis(EPOCH + ms) };
+    let (mut rng, mut initiated) = (fastrand::Rng::with_seed(1), 0);
+    for ms in 0..4000 {
+        let mut actions = Vec::new();
+        if ms % 50 == 0 {
+            machine.tick(at(ms), &mut actions);
+        }
+        // 10,000 a second, of a gateway that is not there.
+        for _ in 0..10 {
+            let source = SocketAddr::from(([198, 51, rng.u8(..), rng.u8(..)], 9));
+            machine.forwarded(at(ms), &forwarded(1, rng.u32(0..clients), source, 200), &mut actions);
+        }
+        initiated += actions
+            .iter()
+            .map(|action| if let Action::Tell(orders) = action { orders.len() } else { 0 })
+            .sum::<usize>();
+    }
+    assert!((400..=4 * 200).contains(&initiated), "{initiated}");
+}
+
+#[test]
+fn a_drain_moves_every_client_and_disturbs_no_other() {
+    let mut world = World::new(7, 3, 40, CALM);
+    let there = world.clients.iter().filter(|client| client.owner == 1).count();
+    assert!(there > 0);
+    world.apply(Event::Drain(1));
+    world.run(3000, &mut |world| {
+        // The draining gateway still serves each client that has not moved.
+        assert!(world.runs(1));
+    });
+    assert!(world.clients.iter().all(|client| client.owner != 1));
+    assert_eq!(world.initiations.len(), there);
+    let at = world.at(1);
+    assert!(world.gateways[1].machine.status(at).is_drained);
+    // What its clients send still arrives there, and is passed on.
+    assert!(world.injected > 0);
+}
+
+#[test]
+fn a_route_that_moves_while_its_gateway_lives_moves_no_session() {
+    let mut world = World::new(3, 3, 10, CALM);
+    let owners: Vec<u8> = world.clients.iter().map(|client| client.owner).collect();
+    (0..10).for_each(|number| world.apply(Event::Reroute(number, 2)));
+    world.run(5000, &mut |_| {});
+    assert_eq!(owners, world.clients.iter().map(|client| client.owner).collect::<Vec<_>>());
+    assert!(world.initiations.is_empty() && world.injected > 100);
+}
+
+#[test]
+fn a_daemon_that_was_started_again_recovers_its_own_clients() {
+    let mut world = World::new(5, 3, 20, CALM);
+    let owned = world.clients.iter().filter(|client| client.owner == 0).count();
+    assert!(owned > 0);
+    world.gateways[0].machine.daemon_started();
+    world.gateways[0].changes.clear();
+    world.run(2000, &mut |_| {});
+    assert_eq!(world.initiations.iter().filter(|initiation| initiation.gateway == 0).count(), owned);
+    assert_eq!(world.initiations.len(), owned);
+}
+
+#[test]
+fn a_gateway_that_joins_is_told_everything() {
+    let mut world = World::new(9, 3, 500, CALM);
+    world.apply(Event::Crash(0));
+    world.run(3000, &mut |_| {});
+    world.apply(Event::Restart(0));
+    world.run(3000, &mut |_| {});
+    for number in 0..500 {
+        let [a, b] = [0, 1].map(|gateway: usize| world.gateways[gateway].machine.hint_of(number).unwrap());
+        assert_eq!((a.owner, a.claim, a.received), (b.owner, b.claim, b.received));
+        assert!(a.claim != 0);
+    }
+}
+
+#[test]
+fn the_latest_seen_are_taken_over_first() {
+    let mut machine = Machine::new(0, SKEW_MAX);
+    machine.set_members(&BTreeMap::from([(0, 1), (1, 1)]));
+    machine.set_peers(0..1000);
+    machine.set_serves(true);
+    machine.set_store(true, false);
+    let at = |ms| Now { monotonic: Duration::from_millis(ms), wall: Duration::from_millis(EPOCH + ms) };
+    let endpoint = |number: u32| SocketAddr::from(([192, 0, 2, 1], 1000 + number as u16));
+    let hint = |number: u32| PeerHint {
+        number,
+        owner: 1,
+        claim: 1,
+        endpoint: Some(endpoint(number)),
+        seen: (EPOCH / 1000) as u32 - number % 150,
+        ..PeerHint::default()
+    };
+    for numbers in (0..1000).collect::<Vec<u32>>().chunks(20) {
+        let hints = numbers.iter().map(|number| hint(*number)).collect();
+        machine.message(at(0), 1, &Message::Hints { gateway: 1, hints }.encode(), &mut Vec::new());
+    }
+    let mut seen = Vec::new();
+    for ms in (0..3000).step_by(50) {
+        let mut actions = Vec::new();
+        if ms == 1000 {
+            machine.forwarded(at(ms), &forwarded(1, 149, endpoint(149), 32), &mut actions);
+        }
+        machine.tick(at(ms), &mut actions);
+        for action in actions {
+            if let Action::Tell(orders) = action {
+                let initiated = orders.iter().filter(|order| order.initiate).map(|order| order.number);
+                seen.extend(initiated.map(|number| hint(number).seen));
+            }
+        }
+        assert!(ms >= 1000 || seen.is_empty(), "nobody is taken over before data comes");
+    }
+    assert_eq!(seen.len(), 1000);
+    // All but the one whose data came.
+    assert!(seen[1..].is_sorted_by(|a, b| a >= b));
+}

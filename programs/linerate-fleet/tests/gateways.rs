@@ -2,12 +2,12 @@
 //! wrong clocks, and with gateways that crash, stop for a while and go on, or drain.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use linerate_fleet::gateway::machine::{Action, Machine, Order, PEER_EVERY, TICK};
 use linerate_fleet::gateway::members::{DEAD_AFTER, Now};
-use linerate_fleet::gateway::message::{Forwarded, Message, PeerHint, Stamp};
+use linerate_fleet::gateway::message::{Forwarded, Heartbeat, Message, PeerHint, Stamp};
 use linerate_fleet::gateway::peers::{Change, stamp};
 use proptest::prelude::*;
 
@@ -166,18 +166,18 @@ impl World {
                 this.machine.message(at, from, &bytes, &mut actions);
             }
             let sees_store = self.network.store && this.cut_off.is_none();
-            if phase % POLL == 0 {
+            if phase.is_multiple_of(POLL) {
                 let changes: Vec<_> = std::mem::take(&mut this.changes).into_values().collect();
                 this.machine.changes(at, &changes);
             }
-            if phase % TICK.as_millis() as u64 == 0 {
+            if phase.is_multiple_of(TICK.as_millis() as u64) {
                 this.machine.set_store(sees_store, false);
                 this.machine.tick(at, &mut actions);
             }
             self.carry_out(gateway, actions);
             self.hints_never_move_backwards(gateway);
         }
-        if now % 50 == 0 {
+        if now.is_multiple_of(50) {
             (0..self.clients.len() as u32).for_each(|number| self.client_sends(number));
         }
         // Routers notice that a gateway is gone.
@@ -428,11 +428,16 @@ proptest! {
     }
 
     #[test]
-    fn nothing_goes_wrong_in_a_bad_network(seed: u64, events in events(4), loss_percent in 0u8..60, delay_max in 0u64..400) {
-        let mut world = World::new(seed, 4, 8, Network { loss_percent, delay_max, skew_max: 3000, store: seed % 2 == 0 });
-        for (after, event) in events {
+    fn nothing_goes_wrong_in_a_bad_network(
+        seed: u64, events in events(4), cuts in prop::collection::vec((0u8..4, any::<bool>()), 8),
+        loss_percent in 0u8..60, delay_max in 0u64..400,
+    ) {
+        let store = seed.is_multiple_of(2);
+        let mut world = World::new(seed, 4, 8, Network { loss_percent, delay_max, skew_max: 3000, store });
+        for ((after, event), (gateway, cut)) in events.into_iter().zip(cuts) {
             world.run(after, &mut |_| {});
             world.apply(event);
+            world.apply(if cut { Event::CutOff(gateway) } else { Event::Join(gateway) });
         }
         world.run(3000, &mut |_| {});
     }
@@ -589,4 +594,72 @@ fn the_latest_seen_are_taken_over_first() {
     assert_eq!(seen.len(), 1000);
     // All but the one whose data came.
     assert!(seen[1..].is_sorted_by(|a, b| a >= b));
+}
+
+/// Two gateways, of which the other has peer 7 at 192.0.2.1:1 and beats until one second.
+fn beside_another() -> Machine {
+    let mut machine = Machine::new(0, SKEW_MAX);
+    machine.set_members(&BTreeMap::from([(0, 1), (1, 1)]));
+    machine.set_peers(0..10);
+    machine.set_serves(true);
+    machine.set_store(true, false);
+    let seen = (EPOCH / 1000) as u32;
+    let hint = PeerHint { number: 7, owner: 1, claim: 1, endpoint: Some(SEVEN), seen, ..PeerHint::default() };
+    machine.message(ms(0), 1, &Message::Hints { gateway: 1, hints: vec![hint] }.encode(), &mut Vec::new());
+    for at in (0..=1000).step_by(50) {
+        let wall = ms(at).wall.as_nanos() as u64;
+        let heartbeat =
+            Heartbeat { gateway: 1, takes: true, sequence: at + 1, started: 1, wall, ..Heartbeat::default() };
+        machine.message(ms(at), 1, &Message::Heartbeat(heartbeat).encode(), &mut Vec::new());
+        machine.tick(ms(at), &mut Vec::new());
+    }
+    machine
+}
+
+const SEVEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 1);
+
+fn ms(at: u64) -> Now {
+    Now { monotonic: Duration::from_millis(at), wall: Duration::from_millis(EPOCH + at) }
+}
+
+/// What comes of data of a gateway's session with peer 7: whether it is passed on, and whether the peer is initiated to.
+fn data_of(machine: &mut Machine, at: u64, gateway: u8) -> (bool, bool) {
+    let mut actions = Vec::new();
+    machine.forwarded(ms(at), &forwarded(gateway, 7, SEVEN, 32), &mut actions);
+    let is_forward = |bytes: &[u8]| matches!(Message::decode(bytes), Some(Message::Forward(_)));
+    let forwards = actions.iter().any(|action| matches!(action, Action::Send { bytes, .. } if is_forward(bytes)));
+    (forwards, actions.iter().any(|action| matches!(action, Action::Tell(orders) if orders[0].initiate)))
+}
+
+#[test]
+fn data_is_passed_on_to_a_living_gateway_and_answered_for_a_dead_one() {
+    let mut machine = beside_another();
+    assert_eq!(data_of(&mut machine, 1000, 1), (true, false));
+    (1050..1400).step_by(50).for_each(|at| machine.tick(ms(at), &mut Vec::new()));
+    assert_eq!(data_of(&mut machine, 1400, 1), (false, true));
+    // Once in five seconds.
+    assert_eq!(data_of(&mut machine, 1450, 1), (false, false));
+}
+
+#[test]
+fn a_gateway_that_was_stopped_takes_nobody_for_dead_when_it_goes_on() {
+    let mut machine = beside_another();
+    assert_eq!(data_of(&mut machine, 11_000, 1), (true, false));
+}
+
+#[test]
+fn a_session_that_our_own_daemon_has_lost_is_made_anew() {
+    let mut machine = beside_another();
+    machine.changes(ms(1000), &[]);
+    let (endpoint, seen) = (Some(SEVEN), EPOCH / 1000 + 1);
+    machine.changes(ms(1010), &[Change { number: 7, endpoint, seen, ..Change::default() }]);
+    assert!(machine.is_here(7));
+    // Of an earlier session of a peer that has one.
+    assert_eq!(data_of(&mut machine, 1020, 0), (false, false));
+    machine.daemon_started();
+    machine.changes(ms(1030), &[]);
+    // Not before all is known that the others have taken over.
+    assert_eq!(data_of(&mut machine, 1040, 0), (false, false));
+    machine.message(ms(1050), 1, &Message::TableEnd { gateway: 1 }.encode(), &mut Vec::new());
+    assert_eq!(data_of(&mut machine, 1060, 0), (false, true));
 }

@@ -110,6 +110,7 @@ pub struct Machine {
     daemon_has_replied: bool,
     to_others: BTreeSet<u32>,
     to_daemon: BTreeSet<u32>,
+    moved: BTreeSet<u32>,
     refreshed_to: u32,
     drained_to: u32,
     queue: VecDeque<u32>,
@@ -149,6 +150,7 @@ impl Machine {
             daemon_has_replied: false,
             to_others: BTreeSet::new(),
             to_daemon: BTreeSet::new(),
+            moved: BTreeSet::new(),
             refreshed_to: 0,
             drained_to: 0,
             queue: VecDeque::new(),
@@ -168,6 +170,7 @@ impl Machine {
         self.to_others.extend(&added);
         self.to_daemon.extend(added);
         self.to_others.retain(|number| self.peers.all.contains_key(number));
+        self.moved.retain(|number| self.peers.all.contains_key(number));
         self.to_daemon.retain(|number| self.peers.all.contains_key(number));
         self.queued_for = None;
     }
@@ -192,6 +195,7 @@ impl Machine {
         self.daemon_has_replied = false;
         self.peers.all.values_mut().for_each(|known| known.seen_here = 0);
         self.to_daemon = self.peers.all.keys().copied().collect();
+        self.moved.clone_from(&self.to_daemon);
     }
 
     /// What the daemon says has changed. Its first reply has all peers.
@@ -202,6 +206,7 @@ impl Machine {
             let Some(known) = self.peers.get_mut(change.number) else { continue };
             if known.change(now.wall, self.me, change, is_first) {
                 self.to_others.insert(change.number);
+                self.moved.insert(change.number);
             }
         }
     }
@@ -210,8 +215,8 @@ impl Machine {
     pub fn forwarded(&mut self, now: Now, bytes: &[u8], actions: &mut Vec<Action>) {
         self.wake(now);
         match Forwarded::decode(bytes) {
-            Some(forwarded) if forwarded.gateway != self.me => self.route(now, &forwarded, true, actions),
-            _ => self.counters.malformed += 1,
+            Some(forwarded) => self.route(now, &forwarded, true, actions),
+            None => self.counters.malformed += 1,
         }
     }
 
@@ -273,6 +278,17 @@ impl Machine {
         let refuses = self.members.refuses(now, self.sees_store, self.skew_max);
         let stale = self.is_stale.then_some(Reason::Stale);
         refuses.or(stale).or(self.drains.then_some(Reason::Draining))
+    }
+
+    /// The peers that may have come here or left since the last call.
+    pub fn take_moved(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// Whether a peer has its session here.
+    pub fn is_here(&self, number: u32) -> bool {
+        let known = self.peers.all.get(&number);
+        known.is_some_and(|known| known.owner() == Some(self.me) && known.seen_here != 0)
     }
 
     /// The peers that have their sessions here.
@@ -405,6 +421,7 @@ impl Machine {
         let Some(known) = self.peers.get_mut(hint.number) else { return };
         if known.merge(now.wall, teller, hint) {
             self.to_daemon.insert(hint.number);
+            self.moved.insert(hint.number);
         }
     }
 
@@ -424,16 +441,16 @@ impl Machine {
         let Forwarded { gateway, number, source, datagram } = *forwarded;
         if !self.peers.all.contains_key(&number) {
             self.counters.malformed += 1;
-        } else if gateway == self.me {
+        } else if gateway == self.me && !is_here {
             self.counters.injected += 1;
             actions.push(Action::Inject { source, datagram: datagram.into() });
-        } else if self.members.is_alive(now, gateway) {
+        } else if gateway != self.me && self.members.is_alive(now, gateway) {
             // What was passed on to us is passed on no further: the sender sees other gateways than we do.
             if is_here {
                 self.pass_on(gateway, forwarded, actions);
             }
         } else {
-            self.of_a_dead_gateway(now, forwarded, is_here, actions);
+            self.of_a_lost_session(now, forwarded, is_here, actions);
         }
     }
 
@@ -442,7 +459,8 @@ impl Machine {
         actions.push(Action::Send { to, bytes: Message::Forward(*forwarded).encode() });
     }
 
-    fn of_a_dead_gateway(&mut self, now: Now, forwarded: &Forwarded<'_>, is_here: bool, actions: &mut Vec<Action>) {
+    /// Of a session that a dead gateway had, or that our own daemon has lost.
+    fn of_a_lost_session(&mut self, now: Now, forwarded: &Forwarded<'_>, is_here: bool, actions: &mut Vec<Action>) {
         let &Forwarded { gateway, number, source, datagram } = forwarded;
         let Some(known) = self.peers.all.get(&number) else { return };
         let has_moved = match known.owner() {
@@ -454,16 +472,22 @@ impl Machine {
             self.counters.late += 1;
             return;
         }
-        if known.endpoint == Some(source) {
+        // What we have lost and nobody else has taken is ours to make anew.
+        let is_own = gateway == self.me && known.owner().is_none_or(|owner| owner == self.me);
+        if known.endpoint == Some(source) && gateway != self.me {
             self.note_evidence(now, gateway, actions);
         }
-        match self.members.responsible(now, number) {
+        let taker = if is_own { Some(self.me) } else { self.members.responsible(now, number) };
+        match taker {
             Some(taker) if taker != self.me => {
                 if is_here {
                     self.pass_on(taker, forwarded, actions);
                 }
             }
-            Some(_) if self.members.is_ours(now, number) && self.reason(now).is_none() => {
+            Some(_)
+                if self.reason(now).is_none()
+                    && (is_own && self.may_recover(now) || self.members.is_ours(now, number)) =>
+            {
                 self.budget.received(now.monotonic, source.ip(), datagram.len());
                 let order = self.initiate_for(now, number, source);
                 tell(order.into_iter().collect(), actions);

@@ -13,10 +13,18 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 mod budget;
+mod daemon;
+mod inject;
 pub mod machine;
 pub mod members;
+mod mesh;
 pub mod message;
 pub mod peers;
+mod routes;
+mod service;
+mod socket;
+
+pub use service::run;
 
 /// The most gateways of a fleet.
 pub const GATEWAYS_MAX: u8 = 32;
@@ -142,15 +150,4 @@ pub struct Seen {
     pub peers: u32,
     /// What it says of itself: it gives its clients away.
     pub is_draining: bool,
-}
-
-/// Runs until `inputs.shutdown` says so.
-///
-/// # Errors
-/// It cannot go on: a sentence that says what, where, and what to do.
-pub async fn run(config: Config, inputs: Inputs, status: watch::Sender<GatewayStatus>) -> Result<(), String> {
-    let _ = (config, status);
-    let mut shutdown = inputs.shutdown;
-    let _ = shutdown.wait_for(|ends| *ends).await;
-    Ok(())
 }

@@ -252,9 +252,9 @@ mod tests {
     #[test]
     fn only_a_peer_that_is_added_while_the_store_is_watched_is_known_to_be_new() {
         let mut peers = Peers::new();
-        assert_eq!(peers.set([1].into_iter(), true), []);
+        assert_eq!(peers.set([1].into_iter(), true), Vec::<u32>::new());
         assert_eq!(peers.set([1, 2].into_iter(), true), [2]);
-        assert_eq!(peers.set([1, 2, 3].into_iter(), false), []);
+        assert_eq!(peers.set([1, 2, 3].into_iter(), false), Vec::<u32>::new());
         let received = peers.all.values().map(|known| known.received).collect::<Vec<_>>();
         assert_eq!(received, [None, Some([0; 12]), None]);
         peers.set([3].into_iter(), true);

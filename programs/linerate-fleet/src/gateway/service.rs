@@ -1,0 +1,363 @@
+//! Carries out what the state machine decides, on one thread: it waits for the other gateways, for the daemon, for what the
+//! store says and for the time, and passes it all on.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use linerate_control::interface::InterfaceName;
+use linerate_control::keys::PublicKey;
+use linerate_control::uapi::fleet::{FleetPeer, FleetUpdate, Hint};
+use linerate_control::uapi::request::PeerUpdate;
+use tokio::net::UdpSocket;
+use tokio::sync::{mpsc as channel, watch};
+use tokio::time::MissedTickBehavior;
+
+use super::daemon::{self, Reply, Request};
+use super::inject::Injector;
+use super::machine::{Action, Machine, Order, TICK};
+use super::members::Now;
+use super::peers::Change;
+use super::routes::{self, Routes};
+use super::{Config, GatewayStatus, Inputs, mesh, socket};
+
+/// A daemon that has not answered for so long serves nobody.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+const STATUS_EVERY: Duration = Duration::from_millis(500);
+/// Peers of one request to the daemon.
+const ORDERS_MAX: usize = 500;
+/// Datagrams that are read before anything else is done.
+const BURST: usize = 512;
+
+/// Runs until `inputs.shutdown` says so.
+///
+/// # Errors
+/// It cannot go on: a sentence that says what, where, and what to do.
+pub async fn run(config: Config, mut inputs: Inputs, status: watch::Sender<GatewayStatus>) -> Result<(), String> {
+    let mut service = Service::new(&config, status).map_err(|error| format!("fleet {}: {error}", config.fleet))?;
+    let (mesh_ends, ends) = watch::channel(false);
+    let mesh = tokio::spawn(mesh::keep(config.clone(), inputs.members.clone(), ends));
+    if let Some(table) = config.route_table {
+        let _ = tokio::task::spawn_blocking(move || routes::flush(table)).await;
+    }
+    service.see_members(&mut inputs);
+    service.see_store(&mut inputs);
+    service.see_peers(&mut inputs);
+    service.see_daemon(&mut inputs);
+    service.machine.set_drains(*inputs.drain.borrow_and_update());
+
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => service.tick(),
+            _ = readable(service.mesh.as_ref()) => service.read_mesh(),
+            _ = service.from_daemon.readable() => service.read_from_daemon(),
+            Some(reply) = service.replies.recv() => service.take_reply(reply),
+            Ok(()) = inputs.members.changed() => service.see_members(&mut inputs),
+            Ok(()) = inputs.store.changed() => service.see_store(&mut inputs),
+            Ok(()) = inputs.peers.changed() => service.see_peers(&mut inputs),
+            Ok(()) = inputs.daemon.changed() => service.see_daemon(&mut inputs),
+            Ok(()) = inputs.drain.changed() => service.machine.set_drains(*inputs.drain.borrow_and_update()),
+            () = mesh::is_true(&mut inputs.shutdown) => break,
+        }
+    }
+
+    service.end();
+    if let Some(table) = config.route_table {
+        let _ = tokio::task::spawn_blocking(move || routes::flush(table)).await;
+    }
+    mesh_ends.send_replace(true);
+    let _ = mesh.await;
+    Ok(())
+}
+
+/// Waits forever while there is no socket.
+async fn readable(socket: Option<&UdpSocket>) -> io::Result<()> {
+    match socket {
+        Some(socket) => socket.readable().await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Service {
+    config: Config,
+    begun: Instant,
+    machine: Machine,
+    actions: Vec<Action>,
+    buffer: Vec<u8>,
+
+    mesh_interface: InterfaceName,
+    mesh: Option<UdpSocket>,
+    mesh_index: u32,
+    mesh_checked: Option<Instant>,
+
+    from_daemon: UdpSocket,
+    requests: mpsc::Sender<Request>,
+    replies: channel::Receiver<Reply>,
+    daemon: Option<u64>,
+    answered: Option<Instant>,
+    is_busy: bool,
+    /// What the daemon is still to be told, the latest of each peer.
+    orders: BTreeMap<u32, Order>,
+
+    injector: Injector,
+    failed_injections: u64,
+    peers: super::Peers,
+    numbers: HashMap<PublicKey, u32>,
+    routes: Option<(Routes, mpsc::Sender<String>)>,
+    status: watch::Sender<GatewayStatus>,
+    told: Option<Instant>,
+}
+
+impl Service {
+    fn new(config: &Config, status: watch::Sender<GatewayStatus>) -> Result<Self, String> {
+        let injector = Injector::new(config.address);
+        let injector = injector.map_err(|error| format!("no raw socket (CAP_NET_RAW is needed): {error}"))?;
+        let (from_daemon, forward) =
+            socket::from_daemon().map_err(|error| format!("no socket on 127.0.0.1: {error}"))?;
+        let (requests, taken) = mpsc::channel();
+        let (told, replies) = channel::channel(4);
+        let interface = config.interface.clone();
+        let thread = thread::Builder::new().name("uapi".into());
+        thread
+            .spawn(move || daemon::run(&interface, forward, &taken, &told))
+            .map_err(|error| format!("no thread: {error}"))?;
+        let routes = config.route_table.map(|table| follow_routes(&config.interface, table)).transpose()?;
+        Ok(Self {
+            machine: Machine::new(config.number, config.skew_max),
+            config: config.clone(),
+            begun: Instant::now(),
+            actions: Vec::new(),
+            buffer: vec![0; socket::LONGEST],
+            mesh_interface: mesh::interface(config)?,
+            mesh: None,
+            mesh_index: 0,
+            mesh_checked: None,
+            from_daemon,
+            requests,
+            replies,
+            daemon: None,
+            answered: None,
+            is_busy: false,
+            orders: BTreeMap::new(),
+            injector,
+            failed_injections: 0,
+            peers: super::Peers::default(),
+            numbers: HashMap::new(),
+            routes,
+            status,
+            told: None,
+        })
+    }
+
+    fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { monotonic: self.begun.elapsed(), wall }
+    }
+
+    fn see_members(&mut self, inputs: &mut Inputs) {
+        let members = inputs.members.borrow_and_update();
+        self.machine.set_members(&members.iter().map(|(&gateway, member)| (gateway, member.capacity)).collect());
+    }
+
+    fn see_store(&mut self, inputs: &mut Inputs) {
+        let store = *inputs.store.borrow_and_update();
+        self.machine.set_store(store.is_seen, store.is_stale);
+        let _ = self.requests.send(Request::Stale(store.is_stale));
+    }
+
+    fn see_peers(&mut self, inputs: &mut Inputs) {
+        let old = std::mem::replace(&mut self.peers, inputs.peers.borrow_and_update().clone());
+        self.machine.set_peers(self.peers.keys().copied());
+        self.numbers = self.peers.iter().map(|(&number, peer)| (peer.public_key, number)).collect();
+        self.orders.retain(|number, _| self.peers.contains_key(number));
+        if self.routes.is_some() {
+            // Those that are gone or have other addresses.
+            let changed = |number: &u32| self.peers.get(number) != old.get(number);
+            let numbers = old.keys().chain(self.peers.keys()).copied().filter(changed).collect();
+            self.update_routes(&numbers);
+        }
+    }
+
+    fn see_daemon(&mut self, inputs: &mut Inputs) {
+        let daemon = *inputs.daemon.borrow_and_update();
+        if daemon != self.daemon {
+            self.daemon = daemon;
+            self.answered = None;
+            self.orders.clear();
+            self.machine.daemon_started();
+            let _ = self.requests.send(Request::Daemon(daemon));
+        }
+    }
+
+    fn tick(&mut self) {
+        self.look_at_mesh();
+        // First what others said: nobody is dead because we were late.
+        self.read_mesh();
+        let answers = self.answered.is_some_and(|answered| answered.elapsed() < ANSWERS_WITHIN);
+        self.machine.set_serves(self.daemon.is_some() && answers);
+        let now = self.now();
+        self.machine.tick(now, &mut self.actions);
+        self.carry_out();
+        let moved = self.machine.take_moved();
+        if !moved.is_empty() && self.routes.is_some() {
+            self.update_routes(&moved);
+        }
+        if self.told.is_none_or(|told| told.elapsed() >= STATUS_EVERY) {
+            self.told = Some(Instant::now());
+            let mut status = self.machine.status(now);
+            status.counters.insert("failed_injections".into(), self.failed_injections);
+            self.status.send_replace(status);
+        }
+    }
+
+    /// Opens the socket once the interface is there, and again if it is another.
+    fn look_at_mesh(&mut self) {
+        const EVERY: Duration = Duration::from_millis(200);
+        if self.mesh_checked.is_some_and(|checked| checked.elapsed() < EVERY) {
+            return;
+        }
+        self.mesh_checked = Some(Instant::now());
+        let index = interface_index(&self.mesh_interface);
+        if index != self.mesh_index || self.mesh.is_none() {
+            self.mesh = None;
+            self.mesh_index = index;
+            if index != 0 {
+                self.mesh = socket::mesh(&self.mesh_interface, self.config.mesh_address(self.config.number)).ok();
+            }
+        }
+    }
+
+    fn read_mesh(&mut self) {
+        let now = self.now();
+        let Self { mesh, machine, actions, buffer, config, .. } = self;
+        for _ in 0..BURST {
+            let Some(Ok((length, source))) = mesh.as_ref().map(|mesh| mesh.try_recv_from(buffer)) else { break };
+            if let Some(from) = socket::gateway_at(&config.mesh_prefix, source) {
+                machine.message(now, from, &buffer[..length], actions);
+            }
+        }
+        self.carry_out();
+    }
+
+    fn read_from_daemon(&mut self) {
+        self.read_mesh();
+        let now = self.now();
+        let Self { from_daemon, machine, actions, buffer, .. } = self;
+        for _ in 0..BURST {
+            let Ok(length) = from_daemon.try_recv(buffer) else { break };
+            machine.forwarded(now, &buffer[..length], actions);
+        }
+        self.carry_out();
+    }
+
+    fn take_reply(&mut self, reply: Reply) {
+        match reply {
+            Reply::Done => {
+                self.is_busy = false;
+                self.answered = self.daemon.map(|_| Instant::now());
+            }
+            Reply::Changes(daemon, peers) if Some(daemon) == self.daemon => {
+                self.answered = Some(Instant::now());
+                let changes: Vec<Change> = peers.iter().filter_map(|peer| self.change(peer)).collect();
+                let now = self.now();
+                self.machine.changes(now, &changes);
+            }
+            Reply::Changes(..) => {}
+        }
+        self.send_orders();
+    }
+
+    fn change(&self, peer: &FleetPeer) -> Option<Change> {
+        let number = *self.numbers.get(&peer.public_key)?;
+        let Hint { endpoint, sent, received } = peer.hint;
+        Some(Change { number, endpoint, sent, received, seen: peer.seen })
+    }
+
+    fn carry_out(&mut self) {
+        for action in std::mem::take(&mut self.actions) {
+            match action {
+                Action::Send { to, bytes } => {
+                    let to = SocketAddr::new(self.config.mesh_address(to).into(), socket::PORT);
+                    // A lost message is like one that the network loses.
+                    let _ = self.mesh.as_ref().map(|mesh| mesh.try_send_to(&bytes, to));
+                }
+                Action::Tell(orders) => orders.iter().for_each(|order| self.add_order(order)),
+                Action::Inject { source, datagram } => {
+                    self.failed_injections += u64::from(self.injector.inject(source, &datagram).is_err());
+                }
+            }
+        }
+        self.send_orders();
+    }
+
+    fn add_order(&mut self, order: &Order) {
+        let initiates = self.orders.get(&order.number).is_some_and(|order| order.initiate);
+        self.orders.insert(order.number, Order { initiate: order.initiate || initiates, ..*order });
+    }
+
+    /// One request at a time: what comes meanwhile is told with the next.
+    fn send_orders(&mut self) {
+        if self.is_busy || self.daemon.is_none() || self.orders.is_empty() {
+            return;
+        }
+        let urgent = self.orders.values().filter(|order| order.initiate);
+        let others = self.orders.values().filter(|order| !order.initiate);
+        let orders: Vec<Order> = urgent.chain(others).take(ORDERS_MAX).copied().collect();
+        let updates =
+            orders.iter().filter_map(|order| self.peers.get(&order.number).map(|peer| update(peer.public_key, order)));
+        let updates = updates.collect();
+        for order in &orders {
+            self.orders.remove(&order.number);
+        }
+        self.is_busy = self.requests.send(Request::Set(updates)).is_ok();
+    }
+
+    fn update_routes(&mut self, moved: &BTreeSet<u32>) {
+        let Some((routes, lines)) = &mut self.routes else { return };
+        let machine = &self.machine;
+        let text = routes.update(moved, &self.peers, |number| machine.is_here(number));
+        if !text.is_empty() {
+            let _ = lines.send(text);
+        }
+    }
+
+    fn end(&mut self) {
+        let now = self.now();
+        self.machine.end(now, &mut self.actions);
+        self.carry_out();
+        // Ends the thread, once it has carried out what it has been given.
+        self.routes = None;
+    }
+}
+
+fn update(key: PublicKey, order: &Order) -> PeerUpdate {
+    let hint = Some(Hint { endpoint: order.endpoint, sent: order.sent, received: order.received });
+    let fleet = FleetUpdate { number: None, hint, initiate: order.initiate };
+    PeerUpdate { update_only: true, fleet, ..PeerUpdate::new(key) }
+}
+
+/// Routes, and where to send the lines that change them: a thread of its own runs `ip`.
+fn follow_routes(interface: &InterfaceName, table: u32) -> Result<(Routes, mpsc::Sender<String>), String> {
+    let (lines, taken) = mpsc::channel::<String>();
+    let work = move || {
+        while let Ok(mut text) = taken.recv() {
+            text.extend(taken.try_iter());
+            if let Err(error) = routes::apply(&text) {
+                eprintln!("linerate-fleet: routes to peers in table {table}: {error}");
+            }
+        }
+    };
+    thread::Builder::new().name("routes".into()).spawn(work).map_err(|error| format!("no thread: {error}"))?;
+    Ok((Routes::new(interface, table), lines))
+}
+
+/// 0 if there is none.
+fn interface_index(interface: &InterfaceName) -> u32 {
+    let file = format!("/sys/class/net/{interface}/ifindex");
+    std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}

@@ -119,6 +119,9 @@ pub struct Local {
     pub store: StoreArguments,
     /// Where the other gateways reach this one.
     pub mesh_endpoint: SocketAddr,
+    /// The kernel's table for routes to the peers that are here, which a routing daemon tells others of; none if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route_table: Option<u32>,
 }
 
 /// The last view of the store that the tunnel's file has: for a start without the store, and for edits.

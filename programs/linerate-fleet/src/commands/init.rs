@@ -65,7 +65,13 @@ pub(super) async fn run(arguments: &Init) -> Result<ExitCode, String> {
     if !made.is_done {
         return Err(exists());
     }
-    let local = Local { file: file.called.clone(), gateway: 0, store: store.absolute(), mesh_endpoint: *mesh_endpoint };
+    let local = Local {
+        file: file.called.clone(),
+        gateway: 0,
+        store: store.absolute(),
+        mesh_endpoint: *mesh_endpoint,
+        route_table: None,
+    };
     local::save(name, &local, &mesh_key)?;
     write_fleet(&file, name, None)?;
     let saved = Saved {

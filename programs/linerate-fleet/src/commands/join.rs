@@ -48,8 +48,13 @@ pub(super) async fn run(arguments: &Join) -> Result<ExitCode, String> {
     let mesh_key = local::new_key()?;
     let member = member(&mesh_key, *mesh_endpoint)?;
     let number = take_number(&client, &keys, &member).await?;
-    let local =
-        Local { file: file.called.clone(), gateway: number, store: store.absolute(), mesh_endpoint: *mesh_endpoint };
+    let local = Local {
+        file: file.called.clone(),
+        gateway: number,
+        store: store.absolute(),
+        mesh_endpoint: *mesh_endpoint,
+        route_table: None,
+    };
     local::save(name, &local, &mesh_key)?;
     let sections = view.peers().iter().map(|(key, peer)| (*key, peer.section.clone())).collect();
     write_fleet(&file, name, Some(&sections))?;

@@ -161,6 +161,7 @@ pub(super) async fn run(name: &FleetName) -> Result<ExitCode, String> {
         mesh_key,
         mesh_endpoint: fleet.local.mesh_endpoint,
         skew_max: config.skew_max(),
+        route_table: fleet.local.route_table,
     };
     let inputs = Inputs { members, peers, store, drain, daemon: told.clone(), shutdown: ended.clone() };
     let mut gateway = tokio::spawn(gateway::run(gateway_config, inputs, status_to));

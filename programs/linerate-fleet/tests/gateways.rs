@@ -368,7 +368,7 @@ fn one_initiates(world: &World, deaths: &[(u8, u64)]) {
             let apart = Duration::from_millis(initiation.at - before.at);
             assert!(
                 apart >= PEER_EVERY || died,
-                "{} ms apart, at {}: peer {} by {} and {}",
+                "{} ms apart, at {}: peer {} by {} and {}; {deaths:?}",
                 apart.as_millis(),
                 initiation.at,
                 initiation.number,
@@ -662,4 +662,18 @@ fn a_session_that_our_own_daemon_has_lost_is_made_anew() {
     assert_eq!(data_of(&mut machine, 1040, 0), (false, false));
     machine.message(ms(1050), 1, &Message::TableEnd { gateway: 1 }.encode(), &mut Vec::new());
     assert_eq!(data_of(&mut machine, 1060, 0), (false, true));
+}
+
+#[test]
+fn of_a_peer_that_is_added_while_the_store_is_watched_the_daemon_is_told_that_it_is_new() {
+    let mut machine = beside_another();
+    machine.set_peers(0..11);
+    assert_eq!(machine.hint_of(10).and_then(|hint| hint.received), None, "it may have been there before");
+    let mut actions = Vec::new();
+    (1050..5000).step_by(50).for_each(|at| machine.tick(ms(at), &mut actions));
+    machine.set_peers(0..12);
+    actions.clear();
+    machine.tick(ms(5000), &mut actions);
+    let order = Order { number: 11, endpoint: None, sent: None, received: Some([0; 12]), initiate: false };
+    assert!(actions.contains(&Action::Tell(vec![order])), "{actions:?}");
 }

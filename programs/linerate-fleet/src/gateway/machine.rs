@@ -21,6 +21,8 @@ pub const TICK: Duration = Duration::from_millis(50);
 pub const PEER_EVERY: Duration = Duration::from_secs(5);
 /// A call that is later than this was delayed by more than a timer: this process did not run.
 const STOPPED_AFTER: Duration = Duration::from_millis(150);
+/// Once the store has been seen for so long, our view has caught up: who is added after that is new to all.
+const LIVE_AFTER: Duration = Duration::from_secs(3);
 /// How long the daemon tries by itself, once told to initiate.
 const DAEMON_TRIES: Duration = Duration::from_secs(90);
 /// After this a peer that was given away and is still here is given away again.
@@ -101,6 +103,7 @@ pub struct Machine {
     peers: Peers,
     budget: Budget,
     sees_store: bool,
+    seen_since: Option<Duration>,
     is_stale: bool,
     serves: bool,
     drains: bool,
@@ -138,9 +141,10 @@ impl Machine {
             started: None,
             sequence: 0,
             members: Members::new(me),
-            peers: Peers::new(),
+            peers: Peers::default(),
             budget: Budget::default(),
             sees_store: false,
+            seen_since: None,
             is_stale: false,
             serves: false,
             drains: false,
@@ -166,7 +170,9 @@ impl Machine {
 
     /// The numbers of the peers in force, in order.
     pub fn set_peers(&mut self, numbers: impl Iterator<Item = u32>) {
-        let added = self.peers.set(numbers.filter(|number| *number < NUMBERS), self.sees_store);
+        let seen_for = self.ran.zip(self.seen_since).map(|(ran, since)| ran.saturating_sub(since));
+        let is_live = self.sees_store && seen_for.is_some_and(|time| time >= LIVE_AFTER);
+        let added = self.peers.set(numbers.filter(|number| *number < NUMBERS), is_live);
         self.to_others.extend(&added);
         self.to_daemon.extend(added);
         self.to_others.retain(|number| self.peers.all.contains_key(number));
@@ -247,6 +253,7 @@ impl Machine {
     /// What is due. To be called every [`TICK`].
     pub fn tick(&mut self, now: Now, actions: &mut Vec<Action>) {
         self.wake(now);
+        self.seen_since = self.sees_store.then(|| self.seen_since.unwrap_or(now.monotonic));
         self.look_at_others(now);
         self.members.set_takes(now, self.reason(now).is_none());
         if self.serves && self.beat.is_none_or(|beat| now.monotonic >= beat + HEARTBEAT_EVERY) {
@@ -486,7 +493,7 @@ impl Machine {
             }
             Some(_)
                 if self.reason(now).is_none()
-                    && (is_own && self.may_recover(now) || self.members.is_ours(now, number)) =>
+                    && if is_own { self.may_recover(now) } else { self.members.is_ours(now, number) } =>
             {
                 self.budget.received(now.monotonic, source.ip(), datagram.len());
                 let order = self.initiate_for(now, number, source);

@@ -36,6 +36,8 @@ pub(super) struct Other {
     last: Heartbeat,
     clocks: VecDeque<i64>,
     takes_since: Option<Duration>,
+    /// When it last said that it takes no peers any more.
+    took_until: Option<Duration>,
     /// Whether it was alive when that was last looked at.
     pub(super) was_alive: bool,
     /// Data for it came to a living gateway since it died: the routes have moved.
@@ -140,6 +142,9 @@ impl Members {
         }
         let ours = i64::try_from(now.wall.as_nanos()).unwrap_or(i64::MAX);
         other.clocks.push_back(i64::try_from(heartbeat.wall).unwrap_or(i64::MAX).saturating_sub(ours));
+        if other.takes_since.is_some() && !heartbeat.takes {
+            other.took_until = Some(now.monotonic);
+        }
         other.takes_since = heartbeat.takes.then(|| other.takes_since.unwrap_or(now.monotonic));
         other.last = heartbeat;
         true
@@ -204,18 +209,28 @@ impl Members {
         best(self.takers(now), number)
     }
 
-    /// Whether this gateway takes the peer, now and before the latest ones came. So no two do while some have seen a new one
-    /// and others have not.
+    /// Living gateways that have just stopped taking: what they did last may not be known yet.
+    fn former_takers(&self, now: Now) -> impl Iterator<Item = (u8, u32, Duration)> {
+        let former = self.others.iter().filter(move |(_, other)| other.is_alive(now) && other.takes_since.is_none());
+        former.filter_map(move |(&gateway, other)| {
+            let until = other.took_until.filter(|until| now.monotonic < *until + SETTLED_AFTER);
+            until.map(|until| (gateway, other.capacity, until))
+        })
+    }
+
+    /// Whether this gateway takes the peer, now, before the latest ones came, and with those that have just left. So no two do
+    /// while some have seen a change and others have not.
     pub(super) fn is_ours(&self, now: Now, number: u32) -> bool {
         let settled = self.takers(now).filter(|(_, _, since)| *since + SETTLED_AFTER <= now.monotonic);
-        self.responsible(now, number) == Some(self.me) && best(settled, number) == Some(self.me)
+        let is_me = |gateway| gateway == Some(self.me);
+        is_me(best(self.takers(now).chain(self.former_takers(now)), number)) && is_me(best(settled, number))
     }
 
     /// Changes when the answers of [`Members::is_ours`] may.
     pub(super) fn takers_seen(&self, now: Now) -> (u32, u32) {
         let bits = |all: u32, (gateway, ..): (u8, u32, Duration)| all | 1 << gateway;
         let settled = self.takers(now).filter(|(_, _, since)| *since + SETTLED_AFTER <= now.monotonic);
-        (self.takers(now).fold(0, bits), settled.fold(0, bits))
+        (self.takers(now).chain(self.former_takers(now)).fold(0, bits), settled.fold(0, bits))
     }
 }
 

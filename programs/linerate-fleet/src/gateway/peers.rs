@@ -140,20 +140,14 @@ pub fn stamp(wall: Duration) -> Stamp {
 #[derive(Default)]
 pub(super) struct Peers {
     pub(super) all: BTreeMap<u32, Known>,
-    is_first: bool,
 }
 
 impl Peers {
-    pub(super) fn new() -> Self {
-        Self { all: BTreeMap::new(), is_first: true }
-    }
-
     /// The peers in force. Who is added while the store is watched (`is_live`) is new to the whole fleet: no gateway ever
     /// accepted anything from it. Returns those.
     pub(super) fn set(&mut self, numbers: impl Iterator<Item = u32>, is_live: bool) -> Vec<u32> {
         let mut old = std::mem::take(&mut self.all);
         let mut added = Vec::new();
-        let is_live = is_live && !std::mem::take(&mut self.is_first);
         self.all = numbers
             .map(|number| {
                 let known = old.remove(&number).unwrap_or_else(|| {
@@ -251,8 +245,8 @@ mod tests {
 
     #[test]
     fn only_a_peer_that_is_added_while_the_store_is_watched_is_known_to_be_new() {
-        let mut peers = Peers::new();
-        assert_eq!(peers.set([1].into_iter(), true), Vec::<u32>::new());
+        let mut peers = Peers::default();
+        assert_eq!(peers.set([1].into_iter(), false), Vec::<u32>::new());
         assert_eq!(peers.set([1, 2].into_iter(), true), [2]);
         assert_eq!(peers.set([1, 2, 3].into_iter(), false), Vec::<u32>::new());
         let received = peers.all.values().map(|known| known.received).collect::<Vec<_>>();

@@ -12,6 +12,7 @@ use linerate_control::interface::InterfaceName;
 use linerate_control::keys::PublicKey;
 use linerate_control::uapi::fleet::{FleetPeer, FleetUpdate, Hint};
 use linerate_control::uapi::request::PeerUpdate;
+use rustix::net::netdevice::name_to_index;
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc as channel, watch};
 use tokio::time::MissedTickBehavior;
@@ -222,7 +223,7 @@ impl Service {
             return;
         }
         self.mesh_checked = Some(Instant::now());
-        let index = interface_index(&self.mesh_interface);
+        let index = name_to_index(&self.from_daemon, &self.mesh_interface.to_string()).unwrap_or(0);
         if index != self.mesh_index || self.mesh.is_none() {
             self.mesh = None;
             self.mesh_index = index;
@@ -354,10 +355,4 @@ fn follow_routes(interface: &InterfaceName, table: u32) -> Result<(Routes, mpsc:
     };
     thread::Builder::new().name("routes".into()).spawn(work).map_err(|error| format!("no thread: {error}"))?;
     Ok((Routes::new(interface, table), lines))
-}
-
-/// 0 if there is none.
-fn interface_index(interface: &InterfaceName) -> u32 {
-    let file = format!("/sys/class/net/{interface}/ifindex");
-    std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }

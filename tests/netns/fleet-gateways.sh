@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# timeout: 300
+# Three gateways of a fleet behind a router, and a client that sends 100 datagrams a second: the route moves while its gateway
+# lives, its gateway drains, is stopped for 10 s, and is killed with all that it runs.
+source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/tunnel-files.bash"
+source "$(dirname "$0")/fleet.bash"
+unset LINERATE_USER WG_QUICK_BACKEND
+
+# c 198.51.100.1 - r - g1, g2, g3, which all have 192.0.2.100; r's route says whose it is.
+gateways g1 g2 g3
+host r c
+forwarding r
+cable c e1 r rc
+address c e1 198.51.100.1/24
+address r rc 198.51.100.254/24
+ip -n c route add default via 198.51.100.254
+for n in 1 2 3; do
+  cable r r$n g$n u$n
+  address r r$n 10.$n.0.1/24
+  address g$n u$n 10.$n.0.2/24
+  address g$n lo 192.0.2.100/32
+  ip -n g$n route add default via 10.$n.0.1 src 192.0.2.100
+done
+address_is_at() { ip -n r route replace 192.0.2.100/32 via 10."$1".0.2; } # NUMBER
+address_is_at 1
+
+etcd_up
+key fleet
+for n in 1 2 3; do
+  tunnel_file g$n
+  gw g$n "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up on g$n: $(tail -n 3 "$SCENARIO_LOGS/up.log")"
+  how=join at=()
+  ((n > 1)) || how=init at=(--address 192.0.2.100:51820)
+  fleet g$n $how berlin wg0 --store $STORE "${at[@]}" --mesh-endpoint 10.0.0.1$n:51821 || fail "$how: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
+  service_up g$n
+done
+sees_all() { [[ $(of_service "$1" '[.gateway.gateways[] | select(.is_alive)] | length') == 3 ]]; }
+for n in 1 2 3; do
+  wait_for 15 "g$n to see all gateways" sees_all g$n
+  wait_for 15 "g$n to initiate for others" is_said g$n .gateway.initiates true
+  note "skews g$n sees: $(of_service g$n '[.gateway.gateways[].skew_ms] | join(" ")') ms"
+done
+
+sleep 4 # who is added before may not be new, and needs a cookie
+client_add g1 phone || fail "client add: $(tail -n 3 "$SCENARIO_LOGS/client.log")"
+for n in 1 2 3; do wait_for 10 "the client on g$n" has_peer g$n "$(client_key phone)"; done
+daemon c wg9
+sed -n 's/^PrivateKey = //p' "$WORK/phone.conf" >"$WORK/phone.key"
+sed -n 's/^PresharedKey = //p' "$WORK/phone.conf" >"$WORK/phone.psk"
+on c wg set wg9 private-key "$WORK/phone.key" peer "$(public fleet)" preshared-key "$WORK/phone.psk" allowed-ips 10.9.0.1/32 \
+  endpoint 192.0.2.100:51820
+wg_address c wg9 "$(client_address phone | sed "s,/.*,,")/24"
+initiations() { printf 'stats=1\n\n' | uapi wg9 | sed -n 's/^handshake_initiations_sent=//p'; }
+
+owner() { # GATEWAY : the one that has the client's session, as that gateway sees it
+  of_service "$1" '[.gateway.gateways | to_entries[] | select(.value.peers == 1) | .key | tonumber + 1] | join(" ")'
+}
+is_owner() { [[ $(owner "$1") == "$2" ]]; } # GATEWAY NUMBER
+another() { echo $(($1 % 3 + 1)); }         # NUMBER
+counter() { of_service "$1" ".gateway.counters.$2"; }
+
+stream() { # NAME : 100 datagrams a second, whose answers are in NAME.log
+  STREAM=$1
+  ip netns exec c ping -n -D -i 0.01 -s 32 10.9.0.1 >"$SCENARIO_LOGS/$1.log" 2>&1 &
+  STREAMING=$!
+}
+# Waits for the last answers; leaves the longest silence in $GAP (ms) and how many were lost in $LOST.
+stream_ends() {
+  sleep 1
+  kill -INT "$STREAMING"
+  wait "$STREAMING" || true
+  GAP=$(awk -F '[][]' '/bytes from/ { if (last && $2 - last > gap) gap = $2 - last; last = $2 } END { printf "%d", gap * 1000 }' "$SCENARIO_LOGS/$STREAM.log")
+  LOST=$(awk '/packets transmitted/ { print $1 - $4 }' "$SCENARIO_LOGS/$STREAM.log")
+}
+answered() { grep -c 'bytes from' "$SCENARIO_LOGS/$STREAM.log" || true; }
+answers_again() { [[ $(answered) -gt $1 ]]; }
+
+on c ping -n -c 1 -W 20 10.9.0.1 >"$WORK/ping" || fail "no answer to the first ping"
+wait_for 10 "g1 to own the client" is_owner g1 1
+for n in 2 3; do wait_for 10 "g$n to know whose the client is" is_owner g$n 1; done
+expect "initiations of the client" 1 "$(initiations)"
+
+say "the route moves while the gateway lives"
+stream moved
+sleep 1
+address_is_at 2
+sleep 2
+stream_ends
+note "route moved: $LOST lost, longest silence $GAP ms, $(counter g2 forwarded) forwarded, $(counter g1 injected) injected"
+expect_at_least "datagrams that g1 was given" 100 "$(counter g1 injected)"
+expect "lost while the route moved" 0 "$LOST"
+is_owner g2 1 || fail "the session has moved to $(owner g2)"
+expect "initiations of the client" 1 "$(initiations)"
+
+say "drain"
+address_is_at 1
+stream drained
+sleep 1
+fleet g1 drain || fail "drain: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
+wait_for 15 "g1 to be drained" is_said g1 .gateway.is_drained true
+wait_for 5 "g2 to know that the client has moved" is_said g2 '.gateway.gateways["0"].peers' 0
+sleep 1
+stream_ends
+at=$(owner g2)
+note "drain to g$at: $LOST lost, longest silence $GAP ms"
+expect "lost while g1 drained" 0 "$LOST"
+expect "initiations of the client" 1 "$(initiations)"
+fleet g1 undrain || fail "undrain: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
+wait_for 10 "g1 to initiate again" is_said g1 .gateway.initiates true
+
+say "a gateway stops for 10 s"
+all_of() { ip netns pids "g$1" | grep -vx "${HOLDER[g$1]}" | grep -vx "$(pgrep -P "${HOLDER[g$1]}" || echo none)"; }
+address_is_at "$at"
+sleep 1
+stream stopped
+sleep 1
+mapfile -t stopped < <(all_of "$at")
+kill -STOP "${stopped[@]}"
+next=$(another "$at")
+address_is_at "$next"
+had=$(answered)
+wait_for 15 "answers after the gateway stopped" answers_again "$((had + 50))"
+sleep 9
+kill -CONT "${stopped[@]}"
+wait_for 10 "the stopped gateway to see all again" sees_all "g$at"
+sleep 2
+stream_ends
+note "stopped for 10 s: longest silence $GAP ms, $LOST lost"
+expect_at_most "the longest silence when a gateway stops, ms" 5000 "$GAP"
+new=$(owner "g$next")
+[[ $new != "$at" ]] || fail "the session is back at g$at"
+wait_for 10 "the stopped gateway to know it" is_owner "g$at" "$new"
+say "initiations of the client: $(initiations)"
+
+for round in 1 2 3; do
+  say "a gateway is killed ($round)"
+  at=$(owner g1)
+  [[ $at ]] || at=$(owner g2)
+  address_is_at "$at"
+  next=$(another "$at")
+  sleep 6
+  stream killed$round
+  sleep 1
+  before=$(initiations)
+  mapfile -t killed < <(all_of "$at")
+  kill -KILL "${killed[@]}"
+  address_is_at "$next"
+  had=$(answered)
+  wait_for 15 "answers after the gateway was killed" answers_again "$((had + 50))"
+  stream_ends
+  note "killed: longest silence $GAP ms, $LOST lost"
+  expect_at_most "the longest silence when a gateway is killed, ms" 5000 "$GAP"
+  expect "initiations of the client meanwhile" 0 "$(($(initiations) - before))"
+  ((round < 3)) || break
+  gw "g$at" ip link del wg0 2>/dev/null || true
+  gw "g$at" "$LINERATE" down wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || true
+  gw "g$at" "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up after a kill: $(tail -n 3 "$SCENARIO_LOGS/up.log")"
+  service_up "g$at"
+  wait_for 20 "g$at to see all gateways again" sees_all "g$at"
+  wait_for 15 "g$at to initiate for others again" is_said "g$at" .gateway.initiates true
+done

@@ -17,7 +17,7 @@ fn what_is_read_is_written_again() {
     let key = "0f".repeat(32);
     let stamp = "400000006553f10a12000000";
     for text in [
-        format!("set=1\nfleet_gateway=31\nfleet_index_key={key}\npublic_key={key}\nfleet_number=1048575\n\n"),
+        format!("set=1\nfleet_gateway=63\nfleet_index_key={key}\npublic_key={key}\nfleet_number=1048575\n\n"),
         "set=1\nfleet_gateway=none\n\n".into(),
         "set=1\nfleet_forward=127.0.0.1:51822\nfleet_stale=true\n\n".into(),
         "set=1\nfleet_forward=none\nfleet_stale=false\n\n".into(),
@@ -32,7 +32,7 @@ fn what_is_read_is_written_again() {
 #[test]
 fn half_a_gateway_and_damaged_hints_are_refused() {
     let key = "0f".repeat(32);
-    for line in ["fleet_gateway=1", "fleet_gateway=32", &format!("fleet_index_key={key}"), "fleet_other=1"]
+    for line in ["fleet_gateway=1", "fleet_gateway=64", &format!("fleet_index_key={key}"), "fleet_other=1"]
         .into_iter()
         // What strangers send is shown to this host alone.
         .chain(["fleet_forward=192.0.2.1:1", "fleet_forward=[::1]:1", "fleet_forward=127.0.0.1", "fleet_stale=1"])

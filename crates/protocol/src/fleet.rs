@@ -21,7 +21,7 @@ use crate::tai64n::Timestamp;
 use crate::{Boottime, Device, Effects, Entropy, Now, PeerId};
 
 /// Gateways of a fleet.
-pub const GATEWAYS_MAX: u8 = 32;
+pub const GATEWAYS_MAX: u8 = 64;
 
 /// A timestamp further ahead of our clock than this is no floor for ours: a peer that has seen the far future refuses
 /// all gateways for as long as it runs.
@@ -30,7 +30,7 @@ pub const FLOOR_AHEAD_MAX: Duration = Duration::from_secs(10);
 /// Rounds of the permutation; four make it as good as random to an outsider (Luby and Rackoff).
 const ROUNDS: u8 = 4;
 /// Bits of an index that tell a peer's own apart.
-const OWN_BITS: u32 = 7;
+const OWN_BITS: u32 = 6;
 const NUMBER_BITS: u32 = PEERS_MAX.trailing_zeros();
 
 const _: () = assert!(GATEWAYS_MAX.trailing_zeros() + NUMBER_BITS + OWN_BITS == u32::BITS);

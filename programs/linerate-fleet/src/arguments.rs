@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_gateway_that_cannot_be_is_refused() {
         let parsed = |arguments: &[&str]| Arguments::try_parse_from([&["linerate-fleet"], arguments].concat()).is_ok();
-        assert!(parsed(&["leave"]) && parsed(&["leave", "31"]) && !parsed(&["leave", "32"]));
+        assert!(parsed(&["leave"]) && parsed(&["leave", "63"]) && !parsed(&["leave", "64"]));
         assert!(!parsed(&["run", "Berlin"]) && !parsed(&["run", "../x"]) && parsed(&["run", "berlin"]));
         assert!(!parsed(&["join", "berlin", "wg0", "--mesh-endpoint", "10.0.0.1:1"]), "no store");
     }

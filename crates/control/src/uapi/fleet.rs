@@ -8,7 +8,7 @@ use crate::keys::{PublicKey, SecretKey};
 /// A gateway's place in its fleet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Gateway {
-    /// Its number, below 32.
+    /// Its number, below 64.
     pub number: u8,
     /// The key of the fleet's receiver indices.
     pub index_key: SecretKey,
@@ -72,7 +72,7 @@ mod text {
     /// The longest text of a peer in the reply to `fleet_changes`.
     const PEER_TEXT: usize = 256;
 
-    const GATEWAY: LineError = LineError::Expected("a number below 32 or `none`");
+    const GATEWAY: LineError = LineError::Expected("a number below 64 or `none`");
     const NUMBER: LineError = LineError::Expected("a number below 1048576");
     const HINT: LineError = LineError::Expected(
         "an endpoint and two timestamps of 24 hexadecimal digits, each of them or `none`, by commas",
@@ -82,7 +82,7 @@ mod text {
         if value == b"none" {
             return Ok(None);
         }
-        decimal(value, 31).and_then(|number| number.try_into().ok()).map(Some).ok_or(GATEWAY)
+        decimal(value, 63).and_then(|number| number.try_into().ok()).map(Some).ok_or(GATEWAY)
     }
 
     /// Reads `fleet_forward`. Only this host may get what a stranger has sent.

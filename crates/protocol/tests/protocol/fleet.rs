@@ -89,7 +89,7 @@ fn a_number_belongs_to_one_peer_and_goes_with_it() {
     assert!(device.set_fleet_number(other, NUMBER));
     assert_eq!(device.fleet_peer(NUMBER), Some(other));
     assert!(device.set_fleet_number(other, 5) && device.fleet_peer(NUMBER).is_none());
-    assert!(!device.set_fleet_number(other, 1 << 20) && !device.join_fleet(32, IndexKey::new(&[1; 32])));
+    assert!(!device.set_fleet_number(other, 1 << 20) && !device.join_fleet(64, IndexKey::new(&[1; 32])));
     let node = &mut net.nodes[A];
     node.device.remove_peer(other, &mut node.host);
     assert_eq!(node.device.fleet_peer(5), None);

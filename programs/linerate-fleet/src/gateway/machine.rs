@@ -13,7 +13,7 @@ use super::budget::Budget;
 use super::members::{HEARTBEAT_EVERY, Members, Now, Reason, SETTLED_AFTER};
 use super::message::{Forwarded, HINTS_MAX, Heartbeat, Message, NUMBERS, PeerHint, Stamp};
 use super::peers::{Change, Peers};
-use super::{GatewayStatus, Seen};
+use super::{GATEWAYS_MAX, GatewayStatus, Seen};
 
 /// Between two calls of [`Machine::tick`].
 pub const TICK: Duration = Duration::from_millis(50);
@@ -109,7 +109,7 @@ pub struct Machine {
     drains: bool,
     ran: Option<Duration>,
     beat: Option<Duration>,
-    evidence: u32,
+    evidence: u64,
     daemon_has_replied: bool,
     to_others: BTreeSet<u32>,
     to_daemon: BTreeSet<u32>,
@@ -125,8 +125,8 @@ pub struct Machine {
 /// What the queue of peers to take over depends on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct QueuedFor {
-    takers: (u32, u32),
-    moved: u32,
+    takers: (u64, u64),
+    moved: u64,
     recovers: bool,
     /// Hints may have come since: half a second is soon enough.
     half_second: u128,
@@ -306,7 +306,7 @@ impl Machine {
 
     /// What people may want to know.
     pub fn status(&self, now: Now) -> GatewayStatus {
-        let mut peers = [0u32; 32];
+        let mut peers = [0u32; GATEWAYS_MAX as usize];
         let owners =
             self.peers.all.values().filter(|known| known.is_active(now.wall)).filter_map(|known| known.owner());
         owners.filter_map(|owner| peers.get_mut(usize::from(owner)).map(|count| *count += 1)).for_each(drop);
@@ -609,7 +609,7 @@ impl Machine {
         self.daemon_has_replied && tables_are_here && settled
     }
 
-    fn is_lost(&self, now: Now, number: u32, moved: u32, recovers: bool) -> bool {
+    fn is_lost(&self, now: Now, number: u32, moved: u64, recovers: bool) -> bool {
         let Some(known) = self.peers.all.get(&number) else { return false };
         let was_tried = known.initiated_there.is_some_and(|there| now.monotonic < there + DAEMON_TRIES);
         let is_lost = match known.owner() {

@@ -227,8 +227,8 @@ impl Members {
     }
 
     /// Changes when the answers of [`Members::is_ours`] may.
-    pub(super) fn takers_seen(&self, now: Now) -> (u32, u32) {
-        let bits = |all: u32, (gateway, ..): (u8, u32, Duration)| all | 1 << gateway;
+    pub(super) fn takers_seen(&self, now: Now) -> (u64, u64) {
+        let bits = |all: u64, (gateway, ..): (u8, u32, Duration)| all | 1 << gateway;
         let settled = self.takers(now).filter(|(_, _, since)| *since + SETTLED_AFTER <= now.monotonic);
         (self.takers(now).chain(self.former_takers(now)).fold(0, bits), settled.fold(0, bits))
     }

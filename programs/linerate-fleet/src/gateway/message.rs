@@ -4,7 +4,7 @@
 //! a message is none: nothing here panics, and nothing allocates more than a datagram's worth.
 //!
 //! ```text
-//! heartbeat  1 | version | gateway | flags | sequence 8 | started 8 | wall 8 | evidence 4
+//! heartbeat  1 | version | gateway | flags | sequence 8 | started 8 | wall 8 | evidence 8
 //! hints      2 | version | gateway | count | count times 60 bytes: number 4 | owner | flags | port 2 | address 16 |
 //!            sent 12 | received 12 | seen 4 | claim 8
 //! take       3 | as hints
@@ -35,7 +35,7 @@ const TAKE: u8 = 3;
 const TABLE_END: u8 = 4;
 const FORWARD: u8 = 5;
 
-const HEARTBEAT_LEN: usize = 32;
+const HEARTBEAT_LEN: usize = 36;
 const HINT_LEN: usize = 60;
 
 /// A timestamp of a handshake message, as it is on the wire. Comparing the bytes compares the times.
@@ -91,7 +91,7 @@ pub struct Heartbeat {
     /// Its clock, in nanoseconds since 1970.
     pub wall: u64,
     /// Dead gateways whose data comes to the sender, a bit each: the routes have moved.
-    pub evidence: u32,
+    pub evidence: u64,
 }
 
 /// What a gateway knows of a peer.
@@ -180,7 +180,7 @@ impl Heartbeat {
             sequence: rest.u64()?,
             started: rest.u64()?,
             wall: rest.u64()?,
-            evidence: rest.u32()?,
+            evidence: rest.u64()?,
         };
         (flags < 32 && rest.0.is_empty()).then_some(heartbeat)
     }
@@ -380,7 +380,7 @@ mod tests {
     #[test]
     fn hostile_bytes_are_no_message() {
         for kind in 0..=255 {
-            for length in [1, 2, 3, 4, 29, 31, 33, 64, 1204, 1500] {
+            for length in [1, 2, 3, 4, 29, 35, 37, 64, 1204, 1500] {
                 let mut ones = vec![0xff; length];
                 ones[0] = kind;
                 assert_eq!(Message::decode(&ones), None);

@@ -27,7 +27,7 @@ mod socket;
 pub use service::run;
 
 /// The most gateways of a fleet.
-pub const GATEWAYS_MAX: u8 = 32;
+pub const GATEWAYS_MAX: u8 = 64;
 
 /// What stays the same while the service runs. It holds secrets, so it has no `Debug`.
 #[derive(Clone)]

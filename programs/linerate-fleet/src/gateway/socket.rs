@@ -59,8 +59,8 @@ mod tests {
         let prefix: Ipv6Net = "fd00:1::/64".parse().unwrap();
         let at = |address: &str| gateway_at(&prefix, address.parse().unwrap());
         assert_eq!(at("[fd00:1::1]:51822"), Some(0));
-        assert_eq!(at("[fd00:1::20]:51822"), Some(31));
-        for other in ["[fd00:1::21]:51822", "[fd00:1::]:51822", "[fd00:1::1]:1", "[fd00::1]:51822", "192.0.2.1:51822"] {
+        assert_eq!(at("[fd00:1::40]:51822"), Some(63));
+        for other in ["[fd00:1::41]:51822", "[fd00:1::]:51822", "[fd00:1::1]:1", "[fd00::1]:51822", "192.0.2.1:51822"] {
             assert_eq!(at(other), None, "{other}");
         }
     }

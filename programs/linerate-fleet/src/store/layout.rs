@@ -280,7 +280,7 @@ mod tests {
             (keys.next(), Key::Next),
             (keys.confirmed(), Key::Confirmed),
             (keys.peer(&peer), Key::Peer(peer)),
-            (keys.member(31), Key::Member(31)),
+            (keys.member(63), Key::Member(63)),
             (keys.gateway(0), Key::Gateway(0)),
             (keys.applied(7), Key::Applied(7)),
         ] {
@@ -291,7 +291,7 @@ mod tests {
         let upper = keys.peer(&peer).replace("ab", "AB");
         assert!(matches!(keys.read(upper.as_bytes()), Key::NoPeer(_)));
         for text in [
-            "/linerate/berlin/members/32",
+            "/linerate/berlin/members/64",
             "/linerate/berlin/members/07",
             "/linerate/other/next",
             "",

@@ -221,8 +221,8 @@ fn only_known_operations_begin_a_request() {
     for text in ["set=1\r\n\n", "set=2\n\n", "get=1 \n\n", "\n", "GET / HTTP/1.1\r\n\r\n"] {
         assert_eq!(frame(text.as_bytes(), &mut 0), Frame::Unknown, "{text:?}");
     }
-    assert_eq!(frame(&[b'x'; 31], &mut 0), Frame::Partial);
-    assert_eq!(frame(&[b'x'; 32], &mut 0), Frame::Unknown);
+    assert_eq!(frame(&[b'x'; 47], &mut 0), Frame::Partial);
+    assert_eq!(frame(&[b'x'; 48], &mut 0), Frame::Unknown);
     assert_eq!(frame(b"get=1\nX\n", &mut 0), Frame::Whole(7));
     assert_eq!(frame(b"stats=1\n\n", &mut 0), Frame::Whole(9));
     assert_eq!(frame(b"activity=18446744073709551615\n\n", &mut 0), Frame::Whole(31));

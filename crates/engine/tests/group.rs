@@ -209,6 +209,19 @@ fn a_gateway_that_answers_is_not_left_however_one_way_the_traffic_is() {
 }
 
 #[test]
+fn a_client_that_stood_still_does_not_take_its_gateway_for_dead() {
+    for pause in 0..30 {
+        let mut world = World::new(2);
+        world.run(secs(2) + STEP * pause, Traffic::Upload);
+        // The answer may lie in the socket, and the slow path runs first.
+        world.clock.advance(secs(2));
+        world.client.slow_path.process();
+        world.run(secs(2), Traffic::Upload);
+        assert_eq!((world.active(), world.moves()), (vec![0], 0), "after {pause} steps");
+    }
+}
+
+#[test]
 fn traffic_both_ways_needs_no_echo_request() {
     let mut world = World::new(2);
     world.run(secs(400), Traffic::Echo);

@@ -8,6 +8,7 @@ pub mod checksum;
 pub mod datagrams;
 pub mod dns_answer;
 pub mod document;
+pub mod gateway_messages;
 pub mod http_head;
 pub mod import;
 pub mod lab_record;

@@ -301,7 +301,8 @@ impl World {
             }
             Event::Restart(at) if self.gateways[usize::from(at % count)].state == State::Dead => {
                 let this = &mut self.gateways[usize::from(at % count)];
-                *this = gateway(at % count, count, this.skew, clients);
+                let (skew, cut_off) = (this.skew, this.cut_off);
+                *this = Gateway { cut_off, ..gateway(at % count, count, skew, clients) };
             }
             Event::Restart(_) => {}
             Event::Stop(gateway, ms) => {

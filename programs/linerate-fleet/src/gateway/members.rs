@@ -351,6 +351,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_taker_leaves_is_taken_once_all_know_what_it_did_last() {
+        let mut members = members(2);
+        members.set_takes(at(0), true);
+        hear(&mut members, 0, 1000, &[1], 0);
+        let of_the_other = (0..).find(|number| members.responsible(at(1000), *number) == Some(1)).unwrap();
+        for ms in (1000..1600).step_by(100) {
+            let heartbeat = Heartbeat { gateway: 1, started: 1, sequence: ms + 1, ..Heartbeat::default() };
+            members.heard(at(ms), heartbeat);
+            assert_eq!(members.responsible(at(ms), of_the_other), Some(0));
+            assert_eq!(members.is_ours(at(ms), of_the_other), ms >= 1500, "{ms}");
+        }
+    }
+
+    #[test]
     fn peers_are_split_by_capacity() {
         let mut members = members(3);
         members.set(&BTreeMap::from([(0, 1), (1, 1), (2, 2)]));

@@ -10,14 +10,15 @@ need openssl
 gateways g1 g2
 cd "$WORK"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca 2>/dev/null
-certificate() { # NAME SUBJECT-ALTERNATIVE-NAME
-  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$1.key" -out "$1.csr" -subj "/CN=$1" 2>/dev/null
+certificate() { # NAME SUBJECT-ALTERNATIVE-NAME SUBJECT
+  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$1.key" -out "$1.csr" -subj "$3" 2>/dev/null
   openssl x509 -req -in "$1.csr" -CA ca.pem -CAkey ca.key -CAcreateserial -out "$1.pem" -days 2 2>/dev/null \
     -extfile <(printf 'subjectAltName=%s\nextendedKeyUsage=serverAuth,clientAuth\n' "$2")
 }
-# etcd takes the name in a client's certificate for a user's, but for the JSON gateway's.
-certificate store IP:10.0.0.1
-certificate gateway DNS:gateway
+certificate store IP:10.0.0.1 /CN=store
+# Where there are users, etcd's JSON gateway takes no certificate with a common name: elsewhere that is the user.
+certificate gateway DNS:gateway /O=gateway
+certificate named DNS:named /CN=named
 STORE=https://10.0.0.1:2379
 OF_ETCD=(--cert-file store.pem --key-file store.key --client-cert-auth --trusted-ca-file ca.pem)
 OF_ETCDCTL=(--cacert ca.pem --cert gateway.pem --key gateway.key)
@@ -41,18 +42,22 @@ gw g1 "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1
 gw g2 "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1
 init() { fleet g1 init berlin wg0 --address 192.0.2.100:51820 --mesh-endpoint 10.0.0.11:51821 --store $STORE "$@"; }
 why() { tail -n 1 "$SCENARIO_LOGS/fleet.log" | grep -q -- "$1" || fail "expected '$1', saw: $(tail -n 1 "$SCENARIO_LOGS/fleet.log")"; }
-own=(--store-ca ca.pem --store-cert gateway.pem --store-key gateway.key)
+own=(--store-ca "$WORK/ca.pem" --store-cert "$WORK/gateway.pem" --store-key "$WORK/gateway.key")
 expect_failure "https without an authority" init
 why "add --store-ca"
-expect_failure "no certificate" init --store-ca ca.pem
+expect_failure "no certificate" init --store-ca "$WORK/ca.pem"
 why "does not answer"
-expect_failure "another authority" init "${own[@]}" --store-ca store.pem
+expect_failure "another authority" init --store-ca "$WORK/named.pem" "${own[@]:2}"
+why "does not answer"
+expect_failure "a certificate with a common name" init --store-ca "$WORK/ca.pem" --store-cert "$WORK/named.pem" \
+  --store-key "$WORK/named.key" --store-user fleet --store-password "$WORK/password"
+why "without a common name"
 expect_failure "no user" init "${own[@]}"
 why "refuses\|does not let us in"
-expect_failure "a wrong password" init "${own[@]}" --store-user fleet --store-password wrong
+expect_failure "a wrong password" init "${own[@]}" --store-user fleet --store-password "$WORK/wrong"
 why "password"
-init "${own[@]}" --store-user fleet --store-password password || fail "init: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
-fleet g2 join berlin wg0 --mesh-endpoint 10.0.0.12:51821 --store $STORE "${own[@]}" --store-user fleet --store-password password ||
+init "${own[@]}" --store-user fleet --store-password "$WORK/password" || fail "init: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
+fleet g2 join berlin wg0 --mesh-endpoint 10.0.0.12:51821 --store $STORE "${own[@]}" --store-user fleet --store-password "$WORK/password" ||
   fail "join: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
 cd /
 for g in g1 g2; do service_up $g; done

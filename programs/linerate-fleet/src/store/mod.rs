@@ -73,12 +73,21 @@ impl StoreError {
         #[serde(default)]
         struct Refusal {
             message: String,
-            error: Value,
+            error: String,
             code: u64,
         }
+        // What is not JSON is what something else than etcd says, or a server of TLS to who speaks without.
         let refusal: Refusal = serde_json::from_slice(text).unwrap_or_default();
-        let said = if refusal.message.is_empty() { refusal.error.to_string() } else { refusal.message };
-        let said = format!("{endpoint}: {said} (HTTP {status})");
+        let text: String = String::from_utf8_lossy(text).chars().take(200).collect();
+        let said = [refusal.message, refusal.error, text].into_iter().find(|said| !said.is_empty()).unwrap_or_default();
+        let said = said.trim();
+        let hint = match said.starts_with("CommonName of client") {
+            true => {
+                "; with users, etcd's JSON takes only certificates without a common name: make one with -subj /O=NAME"
+            }
+            false => "",
+        };
+        let said = format!("{endpoint}: {said} (HTTP {status}){hint}");
         match refusal.code {
             OUT_OF_RANGE => Self::Compacted,
             UNAUTHENTICATED => Self::Unauthenticated(said),

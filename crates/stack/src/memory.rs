@@ -15,6 +15,8 @@ const HEAD: usize = 16;
 
 /// What every buffer may use without asking, with its head: ten segments, as many as a sender begins with (RFC 6928).
 pub(crate) const FLOOR: usize = 16 << 10;
+/// A buffer of one of few connections: 670 Mbit/s at 50 ms.
+const HUGE: usize = 4 << 20;
 /// A buffer while there is plenty: 420 Mbit/s at 20 ms.
 const LARGE: usize = 1 << 20;
 /// A buffer when half of the shared memory is used, or there are a thousand connections.
@@ -24,9 +26,10 @@ const SMALL: usize = 64 << 10;
 
 // What is not touched counts still where the system commits memory beforehand (vm.overcommit_memory=2), and against
 // RLIMIT_AS.
+const HUGE_MAX: usize = 16;
 const LARGE_MAX: usize = 1 << 10;
 const MEDIUM_MAX: usize = 4 << 10;
-const _: () = assert!(2 * (LARGE_MAX * LARGE + MEDIUM_MAX * MEDIUM + 10_000 * SMALL) <= 6 << 30);
+const _: () = assert!(2 * (HUGE_MAX * HUGE + LARGE_MAX * LARGE + MEDIUM_MAX * MEDIUM + 10_000 * SMALL) <= 6 << 30);
 
 /// The system provides memory in pages of this size.
 const PAGE: usize = 4096;
@@ -37,7 +40,7 @@ const STATE: usize = 4 << 10;
 /// What one connection may use without asking.
 pub(crate) const CONNECTION: usize = 2 * FLOOR + STATE;
 
-const _: () = assert!(FLOOR < SMALL && SMALL < MEDIUM && MEDIUM < LARGE && FLOOR.is_multiple_of(PAGE));
+const _: () = assert!(FLOOR < SMALL && SMALL < MEDIUM && MEDIUM < LARGE && LARGE < HUGE && FLOOR.is_multiple_of(PAGE));
 
 /// The memory that connections share.
 pub(crate) struct Memory {
@@ -54,7 +57,10 @@ impl Memory {
     /// The capacity of a new connection's buffers, if there are so many connections.
     pub(crate) fn capacity(&self, connections: usize) -> usize {
         let used = self.used();
+        // At no time have more than HUGE_MAX connections such buffers. All of them touched still leave something.
+        let plenty = 2 * HUGE_MAX * HUGE < self.shared && used < self.shared / 4;
         let pages = match connections {
+            0..=HUGE_MAX if plenty => HUGE,
             0..=LARGE_MAX if used < self.shared / 2 => LARGE,
             0..=MEDIUM_MAX if used < self.shared / 4 * 3 => MEDIUM,
             _ if used < self.shared / 8 * 7 => SMALL,
@@ -131,6 +137,18 @@ mod tests {
             buffers.iter_mut().for_each(|buffer| buffer.release(&memory));
             prop_assert_eq!(memory.used(), 0);
         }
+    }
+
+    #[test]
+    fn few_connections_get_huge_buffers_and_leave_something() {
+        let memory = Memory::new(160 << 20, 0);
+        let capacities = [1, HUGE_MAX, HUGE_MAX + 1].map(|connections| memory.capacity(connections));
+        assert_eq!(capacities, [HUGE, HUGE, LARGE].map(|pages| pages - HEAD));
+        // As many as there can be at a time, all of them touched.
+        let mut all: Vec<_> = (0..2 * HUGE_MAX).map(|_| Touched::default()).collect();
+        assert!(all.iter_mut().all(|buffer| buffer.grow(HUGE - HEAD, &memory)));
+        assert!(memory.capacity(HUGE_MAX) < LARGE && Touched::default().grow(LARGE, &memory));
+        assert_eq!(Memory::new(2 * HUGE_MAX * HUGE, 0).capacity(1), LARGE - HEAD);
     }
 
     #[test]

@@ -3,6 +3,8 @@
     proxy-client.py reply PROXY HOST PORT [SECONDS]      the number of the SOCKS5 reply (RFC 1928, 6)
     proxy-client.py udp PROXY HOST PORT COUNT BYTES      COUNT datagrams to an echo server and back, one after the other
     proxy-client.py name PROXY SERVER NAME               the address of a name, asked by datagram
+    proxy-client.py bridge PROXY LOCAL HOST PORT         what comes to the UDP port LOCAL here goes to HOST:PORT by UDP
+                                                         ASSOCIATE, and the answers to whoever was the last to send
     proxy-client.py halves PROXY HOST                    the ends of the two halves of connections, in both orders
     proxy-client.py reset PROXY HOST                     resets: of the target, and then of the client
     proxy-client.py many PROXY HOST COUNT LINE...        COUNT connections to an echo server; for each line of standard input
@@ -110,6 +112,27 @@ async def name(proxy, server, wanted):
     answer = await asyncio.wait_for(received.get(), 20)
     print(ipaddress.ip_address(answer[-4:]))
     connection[1].close()
+
+
+class Near(asyncio.DatagramProtocol):
+    """The local end of a bridge."""
+
+    def __init__(self, send):
+        self.send, self.asker = send, None
+
+    def datagram_received(self, data, asker):
+        self.asker = asker
+        self.send(data)
+
+
+async def bridge(proxy, local, host, port):
+    connection, relay, received = await associate(proxy)
+    head = b"\x00\x00\x00" + request(1, host, int(port))[3:]
+    near, ends = await asyncio.get_running_loop().create_datagram_endpoint(
+        lambda: Near(lambda data: relay.sendto(head + data)), ("127.0.0.1", int(local)))
+    while came := await received.get():
+        # The address that it came from, of either family.
+        near.sendto(came[10 if came[3] == 1 else 22 :], ends.asker)
 
 
 async def halves(proxy, host):
@@ -222,6 +245,6 @@ async def stuck(proxy, host, port, count):
 
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-commands = {"reply": reply, "udp": udp, "name": name, "halves": halves, "reset": reset, "many": many, "unread": unread,
-            "stuck": stuck}
+commands = {"reply": reply, "udp": udp, "name": name, "bridge": bridge, "halves": halves, "reset": reset, "many": many,
+            "unread": unread, "stuck": stuck}
 asyncio.run(commands[sys.argv[1]](*sys.argv[2:]))

@@ -12,7 +12,7 @@ use smoltcp::time::Instant;
 use crate::counters::Counters;
 use crate::datagrams::Port;
 use crate::echo::Echo;
-use crate::memory::Memory;
+use crate::memory::{Capacity, Memory};
 use crate::tcp::Backlog;
 use crate::wire::{EchoKey, Key};
 use crate::{Environment, Settings};
@@ -102,7 +102,7 @@ impl Common {
     }
 
     /// The capacity of a new connection's buffers.
-    pub(crate) fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> Capacity {
         self.memory.capacity(self.connections.load(Ordering::Relaxed))
     }
 

@@ -8,7 +8,7 @@ use smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
 use smoltcp::socket::tcp::{self, RecvError, State};
 use smoltcp::time::{Duration, Instant};
 
-use crate::memory::{Memory, Touched};
+use crate::memory::{Capacity, Memory, Touched};
 use crate::tcp::Backlog;
 use crate::wire::{ACK, Numbers, RST, Segment, is_before};
 
@@ -83,10 +83,10 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// A connection that is neither listening nor connecting yet, with two buffers of this capacity.
-    pub(crate) fn new(capacity: usize, serial: u64, owner: Owner) -> Self {
-        let buffer = || tcp::SocketBuffer::new(vec![0u8; capacity]);
-        let mut socket = tcp::Socket::new(buffer(), buffer());
+    /// A connection that is neither listening nor connecting yet, with buffers of this capacity.
+    pub(crate) fn new(capacity: Capacity, serial: u64, owner: Owner) -> Self {
+        let buffer = |bytes| tcp::SocketBuffer::new(vec![0u8; bytes]);
+        let mut socket = tcp::Socket::new(buffer(capacity.receive), buffer(capacity.send));
         socket.set_nagle_enabled(false);
         // Before there is a connection: later it would ask at once.
         socket.set_keep_alive(Some(KEEP_ALIVE));

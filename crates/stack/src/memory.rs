@@ -15,7 +15,8 @@ const HEAD: usize = 16;
 
 /// What every buffer may use without asking, with its head: ten segments, as many as a sender begins with (RFC 6928).
 pub(crate) const FLOOR: usize = 16 << 10;
-/// A buffer of one of few connections: 670 Mbit/s at 50 ms.
+/// A receive buffer of one of few connections: 670 Mbit/s at 50 ms. What it sends waits in a large one: how much of that can be
+/// on its way is not known, and the rest delays whoever shares the connection.
 const HUGE: usize = 4 << 20;
 /// A buffer while there is plenty: 420 Mbit/s at 20 ms.
 const LARGE: usize = 1 << 20;
@@ -42,6 +43,13 @@ pub(crate) const CONNECTION: usize = 2 * FLOOR + STATE;
 
 const _: () = assert!(FLOOR < SMALL && SMALL < MEDIUM && MEDIUM < LARGE && LARGE < HUGE && FLOOR.is_multiple_of(PAGE));
 
+/// What a connection's buffers can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Capacity {
+    pub(crate) receive: usize,
+    pub(crate) send: usize,
+}
+
 /// The memory that connections share.
 pub(crate) struct Memory {
     shared: usize,
@@ -55,18 +63,18 @@ impl Memory {
     }
 
     /// The capacity of a new connection's buffers, if there are so many connections.
-    pub(crate) fn capacity(&self, connections: usize) -> usize {
+    pub(crate) fn capacity(&self, connections: usize) -> Capacity {
         let used = self.used();
-        // At no time have more than HUGE_MAX connections such buffers. All of them touched still leave something.
-        let plenty = 2 * HUGE_MAX * HUGE < self.shared && used < self.shared / 4;
-        let pages = match connections {
-            0..=HUGE_MAX if plenty => HUGE,
-            0..=LARGE_MAX if used < self.shared / 2 => LARGE,
-            0..=MEDIUM_MAX if used < self.shared / 4 * 3 => MEDIUM,
-            _ if used < self.shared / 8 * 7 => SMALL,
-            _ => FLOOR,
+        // At no time have more than HUGE_MAX connections such buffers. All of them touched leave half of what there is.
+        let plenty = 2 * HUGE_MAX * (HUGE + LARGE) <= self.shared && used < self.shared / 4;
+        let (receive, send) = match connections {
+            0..=HUGE_MAX if plenty => (HUGE, LARGE),
+            0..=LARGE_MAX if used < self.shared / 2 => (LARGE, LARGE),
+            0..=MEDIUM_MAX if used < self.shared / 4 * 3 => (MEDIUM, MEDIUM),
+            _ if used < self.shared / 8 * 7 => (SMALL, SMALL),
+            _ => (FLOOR, FLOOR),
         };
-        pages - HEAD
+        Capacity { receive: receive - HEAD, send: send - HEAD }
     }
 
     /// Bytes taken from what is shared.
@@ -139,35 +147,42 @@ mod tests {
         }
     }
 
+    fn capacity(receive: usize, send: usize) -> Capacity {
+        Capacity { receive: receive - HEAD, send: send - HEAD }
+    }
+
     #[test]
-    fn few_connections_get_huge_buffers_and_leave_something() {
-        let memory = Memory::new(160 << 20, 0);
+    fn few_connections_get_huge_buffers_and_leave_half() {
+        let enough = 2 * HUGE_MAX * (HUGE + LARGE);
+        let memory = Memory::new(enough, 0);
         let capacities = [1, HUGE_MAX, HUGE_MAX + 1].map(|connections| memory.capacity(connections));
-        assert_eq!(capacities, [HUGE, HUGE, LARGE].map(|pages| pages - HEAD));
+        assert_eq!(capacities, [capacity(HUGE, LARGE), capacity(HUGE, LARGE), capacity(LARGE, LARGE)]);
         // As many as there can be at a time, all of them touched.
-        let mut all: Vec<_> = (0..2 * HUGE_MAX).map(|_| Touched::default()).collect();
-        assert!(all.iter_mut().all(|buffer| buffer.grow(HUGE - HEAD, &memory)));
-        assert!(memory.capacity(HUGE_MAX) < LARGE && Touched::default().grow(LARGE, &memory));
-        assert_eq!(Memory::new(2 * HUGE_MAX * HUGE, 0).capacity(1), LARGE - HEAD);
+        let mut all: Vec<_> = (0..HUGE_MAX).map(|_| (Touched::default(), Touched::default())).collect();
+        for (receive, send) in &mut all {
+            assert!(receive.grow(HUGE - HEAD, &memory) && send.grow(LARGE - HEAD, &memory));
+        }
+        assert!(memory.used() < enough / 2 && memory.capacity(HUGE_MAX) == capacity(LARGE, LARGE));
+        assert_eq!(Memory::new(enough - 1, 0).capacity(1), capacity(LARGE, LARGE));
     }
 
     #[test]
     fn buffers_get_smaller_as_memory_fills_up() {
         let memory = Memory::new(8 * LARGE, 0);
         let mut all = Vec::new();
-        let mut capacities = vec![memory.capacity(1)];
+        let mut capacities = vec![memory.capacity(1).receive];
         for _ in 0..8 {
             let mut buffer = Touched::default();
             assert!(buffer.grow(LARGE - HEAD, &memory));
             all.push(buffer);
-            capacities.push(memory.capacity(1));
+            capacities.push(memory.capacity(1).receive);
         }
         assert!(capacities.is_sorted_by(|a, b| a >= b));
         assert_eq!((capacities[0], capacities[8]), (LARGE - HEAD, FLOOR - HEAD));
         let unused = Memory::new(8 * LARGE, 0);
         assert_eq!(
             [1, 2000, 5000].map(|connections| unused.capacity(connections)),
-            [LARGE, MEDIUM, SMALL].map(|pages| pages - HEAD)
+            [LARGE, MEDIUM, SMALL].map(|pages| capacity(pages, pages))
         );
         assert!(!Touched::default().grow(2 * FLOOR + LARGE, &memory));
         assert!(Touched::default().grow(FLOOR - HEAD, &memory), "the floor is set aside");

@@ -182,7 +182,7 @@ fn a_reader_that_does_not_read_closes_the_window_and_one_that_does_opens_it() {
     let mut net = Net::new(3, Link::PERFECT);
     let (mut a, mut b) = net.connect(false);
     let written = fill(&mut net, &mut *a);
-    assert!((4 << 20..=8 << 20).contains(&written), "{written} bytes were taken, of two buffers of 4 MiB");
+    assert!((4 << 20..=5 << 20).contains(&written), "{written} bytes were taken, of buffers of 4 and 1 MiB");
     // An hour of probes: nothing ends, nothing is lost.
     net.pass(Duration::from_secs(3600));
     let mut got = 0;

@@ -678,3 +678,16 @@ fn of_a_peer_that_is_added_while_the_store_is_watched_the_daemon_is_told_that_it
     let order = Order { number: 11, endpoint: None, sent: None, received: Some([0; 12]), initiate: false };
     assert!(actions.contains(&Action::Tell(vec![order])), "{actions:?}");
 }
+
+#[test]
+fn an_order_of_long_ago_is_not_carried_out() {
+    let take = |machine: &mut Machine, at| {
+        let hint = machine.hint_of(7).unwrap();
+        let mut actions = Vec::new();
+        machine.message(ms(at), 1, &Message::Take { gateway: 1, hints: vec![hint] }.encode(), &mut actions);
+        !actions.is_empty()
+    };
+    let mut stopped = beside_another();
+    assert!(!take(&mut stopped, 11_000));
+    assert!(take(&mut beside_another(), 1000));
+}

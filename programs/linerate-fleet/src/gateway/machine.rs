@@ -435,7 +435,8 @@ impl Machine {
     /// Another gateway gives a peer to us.
     fn take(&mut self, now: Now, from: u8, hint: &PeerHint) -> Option<Order> {
         self.hint(now, from, hint);
-        if self.reason(now).is_some() {
+        // Who was stopped may find orders of long ago, which others have carried out since.
+        if self.reason(now).is_some() || !self.is_settled(now) {
             self.counters.refused_without_taker += 1;
             return None;
         }
@@ -605,8 +606,12 @@ impl Machine {
     /// Whether sessions that our daemon lost when it ended are to be made anew: once all is known that others have taken over.
     fn may_recover(&self, now: Now) -> bool {
         let tables_are_here = self.members.others.values().all(|other| other.table_is_here || !other.is_alive(now));
-        let settled = self.members.takers_seen(now).1 & 1 << self.me != 0;
-        self.daemon_has_replied && tables_are_here && settled
+        self.daemon_has_replied && tables_are_here && self.is_settled(now)
+    }
+
+    /// Whether it has been taking for long enough for the others to know.
+    fn is_settled(&self, now: Now) -> bool {
+        self.members.takers_seen(now).1 & 1 << self.me != 0
     }
 
     fn is_lost(&self, now: Now, number: u32, moved: u64, recovers: bool) -> bool {

@@ -33,6 +33,8 @@ for n in 1 2 3; do
   how=join at=()
   ((n > 1)) || how=init at=(--address 192.0.2.100:51820)
   fleet g$n $how berlin wg0 --store $STORE "${at[@]}" --mesh-endpoint 10.0.0.1$n:51821 || fail "$how: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
+  gw g$n jq '.route_table = 200' /etc/linerate/fleet/berlin.json >"$WORK/berlin.json"
+  gw g$n tee /etc/linerate/fleet/berlin.json <"$WORK/berlin.json" >/dev/null
   service_up g$n
 done
 sees_all() { [[ $(of_service "$1" '[.gateway.gateways[] | select(.is_alive)] | length') == 3 ]]; }
@@ -80,6 +82,10 @@ on c ping -n -c 1 -W 20 10.9.0.1 >"$WORK/ping" || fail "no answer to the first p
 wait_for 10 "g1 to own the client" is_owner g1 1
 for n in 2 3; do wait_for 10 "g$n to know whose the client is" is_owner g$n 1; done
 expect "initiations of the client" 1 "$(initiations)"
+has_route() { [[ $(gw "$1" ip route show table 200 proto 108 2>/dev/null) == 10.9.0.2*wg0* ]]; } # GATEWAY
+has_none() { ! has_route "$1"; }
+wait_for 5 "a route to the client on g1" has_route g1
+for n in 2 3; do has_none g$n || fail "g$n has a route to the client of g1"; done
 
 say "the route moves while the gateway lives"
 stream moved
@@ -103,6 +109,8 @@ wait_for 5 "g2 to know that the client has moved" is_said g2 '.gateway.gateways[
 sleep 1
 stream_ends
 at=$(owner g2)
+wait_for 5 "the route to the client on g$at" has_route "g$at"
+wait_for 5 "no route to the client on g1" has_none g1
 note "drain to g$at: $LOST lost, longest silence $GAP ms"
 expect "lost while g1 drained" 0 "$LOST"
 expect "initiations of the client" 1 "$(initiations)"

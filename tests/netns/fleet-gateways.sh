@@ -7,42 +7,13 @@ source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/fleet.bash"
 unset LINERATE_USER WG_QUICK_BACKEND
 
-# c 198.51.100.1 - r - g1, g2, g3, which all have 192.0.2.100; r's route says whose it is.
-gateways g1 g2 g3
-host r c
-forwarding r
+behind_router
+host c
 cable c e1 r rc
 address c e1 198.51.100.1/24
 address r rc 198.51.100.254/24
 ip -n c route add default via 198.51.100.254
-for n in 1 2 3; do
-  cable r r$n g$n u$n
-  address r r$n 10.$n.0.1/24
-  address g$n u$n 10.$n.0.2/24
-  address g$n lo 192.0.2.100/32
-  ip -n g$n route add default via 10.$n.0.1 src 192.0.2.100
-done
-address_is_at() { ip -n r route replace 192.0.2.100/32 via 10."$1".0.2; } # NUMBER
-address_is_at 1
-
-etcd_up
-key fleet
-for n in 1 2 3; do
-  tunnel_file g$n
-  gw g$n "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up on g$n: $(tail -n 3 "$SCENARIO_LOGS/up.log")"
-  how=join at=()
-  ((n > 1)) || how=init at=(--address 192.0.2.100:51820)
-  fleet g$n $how berlin wg0 --store $STORE "${at[@]}" --mesh-endpoint 10.0.0.1$n:51821 || fail "$how: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
-  gw g$n jq '.route_table = 200' /etc/linerate/fleet/berlin.json >"$WORK/berlin.json"
-  gw g$n tee /etc/linerate/fleet/berlin.json <"$WORK/berlin.json" >/dev/null
-  service_up g$n
-done
-sees_all() { [[ $(of_service "$1" '[.gateway.gateways[] | select(.is_alive)] | length') == 3 ]]; }
-for n in 1 2 3; do
-  wait_for 15 "g$n to see all gateways" sees_all g$n
-  wait_for 15 "g$n to initiate for others" is_said g$n .gateway.initiates true
-  note "skews g$n sees: $(of_service g$n '[.gateway.gateways[].skew_ms] | join(" ")') ms"
-done
+fleet_up
 
 sleep 4 # who is added before may not be new, and needs a cookie
 client_add g1 phone || fail "client add: $(tail -n 3 "$SCENARIO_LOGS/client.log")"
@@ -55,9 +26,6 @@ on c wg set wg9 private-key "$WORK/phone.key" peer "$(public fleet)" preshared-k
 wg_address c wg9 "$(client_address phone | sed "s,/.*,,")/24"
 initiations() { printf 'stats=1\n\n' | uapi wg9 | sed -n 's/^handshake_initiations_sent=//p'; }
 
-owner() { # GATEWAY : the one that has the client's session, as that gateway sees it
-  of_service "$1" '[.gateway.gateways | to_entries[] | select(.value.peers == 1) | .key | tonumber + 1] | join(" ")'
-}
 is_owner() { [[ $(owner "$1") == "$2" ]]; } # GATEWAY NUMBER
 another() { echo $(($1 % 3 + 1)); }         # NUMBER
 counter() { of_service "$1" ".gateway.counters.$2"; }
@@ -118,7 +86,6 @@ fleet g1 undrain || fail "undrain: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
 wait_for 10 "g1 to initiate again" is_said g1 .gateway.initiates true
 
 say "a gateway stops for 10 s"
-all_of() { ip netns pids "g$1" | grep -vx "${HOLDER[g$1]}" | grep -vx "$(pgrep -P "${HOLDER[g$1]}" || echo none)"; }
 address_is_at "$at"
 sleep 1
 stream stopped
@@ -151,8 +118,7 @@ for round in 1 2 3; do
   stream killed$round
   sleep 1
   before=$(initiations)
-  mapfile -t killed < <(all_of "$at")
-  kill -KILL "${killed[@]}"
+  gateway_killed "$at"
   address_is_at "$next"
   had=$(answered)
   wait_for 15 "answers after the gateway was killed" answers_again "$((had + 50))"
@@ -161,10 +127,5 @@ for round in 1 2 3; do
   expect_at_most "the longest silence when a gateway is killed, ms" 5000 "$GAP"
   expect "initiations of the client meanwhile" 0 "$(($(initiations) - before))"
   ((round < 3)) || break
-  gw "g$at" ip link del wg0 2>/dev/null || true
-  gw "g$at" "$LINERATE" down wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || true
-  gw "g$at" "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up after a kill: $(tail -n 3 "$SCENARIO_LOGS/up.log")"
-  service_up "g$at"
-  wait_for 20 "g$at to see all gateways again" sees_all "g$at"
-  wait_for 15 "g$at to initiate for others again" is_said "g$at" .gateway.initiates true
+  gateway_again "$at"
 done

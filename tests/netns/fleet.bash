@@ -50,8 +50,8 @@ etcd_ctl() { ETCDCTL_API=3 on s etcdctl --endpoints=$STORE --dial-timeout=1s --c
 etcd_revision() { etcd_ctl get x -w json | jq .header.revision; }
 
 fleet() { gw "$1" "$FLEET" "${@:2}" >>"$SCENARIO_LOGS/fleet.log" 2>&1; } # HOST COMMAND...
-service_up() { # HOST [NAME] : `linerate fleet run', with its words in HOST.log
-  gw "$1" "$FLEET" run "${2:-berlin}" >>"$SCENARIO_LOGS/$1.log" 2>&1 &
+service_up() { # HOST [NAME] : `linerate fleet run', with its words in HOST.log; what it decides by its clock, others must not delay
+  gw "$1" nice -n -15 "$FLEET" run "${2:-berlin}" >>"$SCENARIO_LOGS/$1.log" 2>&1 &
   SERVICE[$1]=$!
 }
 service_down() { # HOST
@@ -77,4 +77,62 @@ has_peers() { [[ $(peers_of "$1") == "$2" ]]; } # HOST COUNT
 in_file() { gw "$1" grep -q -- "$2" /etc/wireguard/wg0.conf; } # HOST PATTERN
 files_are_alike() { # of g1 and g2: the peers, section by section
   diff <(gw g1 sed '1,/^$/d' /etc/wireguard/wg0.conf | grep . | sort) <(gw g2 sed '1,/^$/d' /etc/wireguard/wg0.conf | grep . | sort)
+}
+
+# Three gateways g1, g2, g3 behind the router r, which all have 192.0.2.100; r's route says whose it is.
+behind_router() {
+  local n
+  gateways g1 g2 g3
+  host r
+  forwarding r
+  for n in 1 2 3; do
+    cable r r$n g$n u$n
+    address r r$n 10.$n.0.1/24
+    address g$n u$n 10.$n.0.2/24
+    address g$n lo 192.0.2.100/32
+    ip -n g$n route add default via 10.$n.0.1 src 192.0.2.100
+  done
+  address_is_at 1
+}
+address_is_at() { ip -n r route replace 192.0.2.100/32 via 10."$1".0.2; } # NUMBER
+
+# The fleet "berlin" of g1, g2, g3, all of which initiate for others.
+fleet_up() {
+  local n how at
+  etcd_up
+  key fleet
+  for n in 1 2 3; do
+    tunnel_file g$n
+    gw g$n nice -n -15 "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up on g$n: $(tail -n 3 "$SCENARIO_LOGS/up.log")"
+    how=join at=()
+    ((n > 1)) || how=init at=(--address 192.0.2.100:51820)
+    fleet g$n $how berlin wg0 --store $STORE "${at[@]}" --mesh-endpoint 10.0.0.1$n:51821 ||
+      fail "$how: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
+    gw g$n jq '.route_table = 200' /etc/linerate/fleet/berlin.json >"$WORK/berlin.json"
+    gw g$n tee /etc/linerate/fleet/berlin.json <"$WORK/berlin.json" >/dev/null
+    service_up g$n
+  done
+  for n in 1 2 3; do is_one_of_three $n; done
+}
+sees_all() { [[ $(of_service "$1" '[.gateway.gateways[] | select(.is_alive)] | length') == 3 ]]; }
+is_one_of_three() { # NUMBER
+  wait_for 20 "g$1 to see all gateways" sees_all "g$1"
+  wait_for 20 "g$1 to initiate for others" is_said "g$1" .gateway.initiates true
+}
+# All processes of a gateway but what holds its namespaces.
+all_of() { ip netns pids "g$1" | grep -vx "${HOLDER[g$1]}" | grep -vx "$(pgrep -P "${HOLDER[g$1]}" || echo none)"; } # NUMBER
+gateway_killed() { # NUMBER : kill -9 of all that it runs
+  local killed
+  mapfile -t killed < <(all_of "$1")
+  kill -KILL "${killed[@]}"
+}
+gateway_again() { # NUMBER
+  gw "g$1" ip link del wg0 2>/dev/null || true
+  gw "g$1" "$LINERATE" down wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || true
+  gw "g$1" nice -n -15 "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up after a kill: $(tail -n 3 "$SCENARIO_LOGS/up.log")"
+  service_up "g$1"
+  is_one_of_three "$1"
+}
+owner() { # GATEWAY [COUNT] : the number of the one that has the sessions of so many clients (1), as that gateway sees it
+  of_service "$1" '[.gateway.gateways | to_entries[] | select(.value.peers == '"${2:-1}"') | .key | tonumber + 1] | join(" ")'
 }

@@ -80,7 +80,9 @@ longest_gap() { sort -n "$WORK/arrived" | awk 'NR > 1 && $1 - last > gap { gap =
 number_of() { echo "${1#g}"; }
 
 gaps=()
-for run in 1 2 3 4 5 6 7 8 9 10; do
+runs=3
+[[ -z ${FULL:-} ]] || runs=10
+for ((run = 1; run <= runs; run++)); do
   : >"$WORK/arrived"
   before=$(active) victim=$(number_of "$before")
   stream 4 &
@@ -101,7 +103,7 @@ for run in 1 2 3 4 5 6 7 8 9 10; do
     stream 1
   done
 done
-median=$(printf '%s\n' "${gaps[@]}" | sort -n | awk '{ v[NR] = $1 } END { printf "%d\n", (v[5] + v[6]) / 2 }')
+median=$(printf '%s\n' "${gaps[@]}" | sort -n | awk '{ v[NR] = $1 } END { printf "%d\n", (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }')
 note "kill -9 of the gateway in use, 100 datagrams a second: gaps of ${gaps[*]} ms, median $median ms"
 expect_at_most "median gap in ms" 1500 "$median"
 

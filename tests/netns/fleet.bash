@@ -96,7 +96,7 @@ behind_router() {
 }
 address_is_at() { ip -n r route replace 192.0.2.100/32 via 10."$1".0.2; } # NUMBER
 
-# The fleet "berlin" of g1, g2, g3, all of which initiate for others.
+# The fleet "berlin", made with FLEET_OPTIONS, of g1, g2, g3, all of which initiate for others.
 fleet_up() {
   local n how at
   etcd_up
@@ -105,7 +105,7 @@ fleet_up() {
     tunnel_file g$n
     gw g$n nice -n -15 "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up on g$n: $(tail -n 3 "$SCENARIO_LOGS/up.log")"
     how=join at=()
-    ((n > 1)) || how=init at=(--address 192.0.2.100:51820)
+    ((n > 1)) || how=init at=(--address 192.0.2.100:51820 ${FLEET_OPTIONS[@]+"${FLEET_OPTIONS[@]}"})
     fleet g$n $how berlin wg0 --store $STORE "${at[@]}" --mesh-endpoint 10.0.0.1$n:51821 ||
       fail "$how: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
     gw g$n jq '.route_table = 200' /etc/linerate/fleet/berlin.json >"$WORK/berlin.json"

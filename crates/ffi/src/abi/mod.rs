@@ -2,7 +2,7 @@
 //! The release profile aborts at a panic, as the engine's threads need it, and an `extern "C"` function of any profile
 //! lets none through.
 
-#[cfg(target_os = "android")]
+#[cfg(any(target_os = "android", test))]
 mod android;
 mod c;
 mod go_backend;

@@ -8,22 +8,11 @@ source "$(dirname "$0")/fleet.bash"
 unset LINERATE_USER WG_QUICK_BACKEND
 
 behind_router
-host c
-cable c e1 r rc
-address c e1 198.51.100.1/24
-address r rc 198.51.100.254/24
-ip -n c route add default via 198.51.100.254
+client_host c 100
 fleet_up
 
 sleep 4 # who is added before may not be new, and needs a cookie
-client_add g1 phone || fail "client add: $(tail -n 3 "$SCENARIO_LOGS/client.log")"
-for n in 1 2 3; do wait_for 10 "the client on g$n" has_peer g$n "$(client_key phone)"; done
-daemon c wg9
-sed -n 's/^PrivateKey = //p' "$WORK/phone.conf" >"$WORK/phone.key"
-sed -n 's/^PresharedKey = //p' "$WORK/phone.conf" >"$WORK/phone.psk"
-on c wg set wg9 private-key "$WORK/phone.key" peer "$(public fleet)" preshared-key "$WORK/phone.psk" allowed-ips 10.9.0.1/32 \
-  endpoint 192.0.2.100:51820
-wg_address c wg9 "$(client_address phone | sed "s,/.*,,")/24"
+client_up phone c wg9
 initiations() { printf 'stats=1\n\n' | uapi wg9 | sed -n 's/^handshake_initiations_sent=//p'; }
 
 is_owner() { [[ $(owner "$1") == "$2" ]]; } # GATEWAY NUMBER

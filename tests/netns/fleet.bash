@@ -96,8 +96,8 @@ behind_router() {
 }
 address_is_at() { ip -n r route replace 192.0.2.100/32 via 10."$1".0.2; } # NUMBER
 
-# The fleet "berlin", made with FLEET_OPTIONS, of g1, g2, g3, all of which initiate for others.
-fleet_up() {
+# The fleet "berlin" of g1, g2, g3, all of which initiate for others.
+fleet_up() { # [OPTION OF init]...
   local n how at
   etcd_up
   key fleet
@@ -105,7 +105,7 @@ fleet_up() {
     tunnel_file g$n
     gw g$n nice -n -15 "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up on g$n: $(tail -n 3 "$SCENARIO_LOGS/up.log")"
     how=join at=()
-    ((n > 1)) || how=init at=(--address 192.0.2.100:51820 ${FLEET_OPTIONS[@]+"${FLEET_OPTIONS[@]}"})
+    ((n > 1)) || how=init at=(--address 192.0.2.100:51820 "$@")
     fleet g$n $how berlin wg0 --store $STORE "${at[@]}" --mesh-endpoint 10.0.0.1$n:51821 ||
       fail "$how: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
     gw g$n jq '.route_table = 200' /etc/linerate/fleet/berlin.json >"$WORK/berlin.json"
@@ -135,4 +135,28 @@ gateway_again() { # NUMBER
 }
 owner() { # GATEWAY [COUNT] : the number of the one that has the sessions of so many clients (1), as that gateway sees it
   of_service "$1" '[.gateway.gateways | to_entries[] | select(.value.peers == '"${2:-1}"') | .key | tonumber + 1] | join(" ")'
+}
+
+# A client's host at r: 198.51.NETWORK.1.
+client_host() { # HOST NETWORK
+  host "$1"
+  cable "$1" e1 r "r$1"
+  address "$1" e1 "198.51.$2.1/24"
+  address r "r$1" "198.51.$2.254/24"
+  ip -n "$1" route add default via "198.51.$2.254"
+}
+# A client of the fleet, with a daemon of ours.
+client_up() { # NAME HOST IFACE
+  client_add g1 "$1" || fail "client add: $(tail -n 3 "$SCENARIO_LOGS/client.log")"
+  sed -n 's/^PrivateKey = //p' "$WORK/$1.conf" >"$WORK/$1.key"
+  sed -n 's/^PresharedKey = //p' "$WORK/$1.conf" >"$WORK/$1.psk"
+  local n
+  for n in 1 2 3; do wait_for 10 "$1 on g$n" has_peer g$n "$(client_key "$1")"; done
+  daemon "$2" "$3"
+  client_set "$1" "$2" "$3"
+  wg_address "$2" "$3" "$(client_address "$1" | sed 's,/.*,,')/24"
+}
+client_set() { # NAME HOST IFACE
+  on "$2" wg set "$3" private-key "$WORK/$1.key" peer "$(public fleet)" preshared-key "$WORK/$1.psk" allowed-ips 10.9.0.1/32 \
+    endpoint 192.0.2.100:51820
 }

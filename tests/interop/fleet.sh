@@ -97,14 +97,14 @@ daemon d lone "$GO" -f
 on d wg set lone private-key "$WORK/lone.key" peer "$(public pair)" allowed-ips 10.8.0.1/32 endpoint 192.0.2.50:51820
 wg_address d lone 10.8.0.2/24
 pings d 10.8.0.1
-ip netns exec d ping -n -D -i 0.01 -w 45 10.8.0.1 >"$SCENARIO_LOGS/pair.log" 2>&1 &
+ip netns exec d ping -n -D -i 0.01 -w 170 10.8.0.1 >"$SCENARIO_LOGS/pair.log" 2>&1 &
 STREAMING=$!
 sleep 2
 kill -KILL "${PID[pair1]}"
 sleep 0.3
 address_of_pair 2
 arrived() { [[ $(received b pair2) -gt 2000 ]]; }
-wait_for 40 "the client at the second of the pair" arrived
+wait_for 160 "the client at the second of the pair" arrived
 sleep 1
 kill -INT "$STREAMING"
 wait "$STREAMING" || true

@@ -111,14 +111,18 @@ proxy_file embedded 'Congestion = reno' "${socks[@]}"
 refused "Congestion needs the kernel's stack"
 
 say "another congestion control than the host's"
-read -ra controls </proc/sys/net/ipv4/tcp_available_congestion_control
-for control in "${controls[@]}"; do
-  start kernel "Congestion = $control" "${socks[@]}"
-  client stuck :1080 10.9.0.2 72 1 >"$WORK/stuck" < <(sleep 60) &
-  wait_for 20 "a connection" grep -q 'are stuck' "$WORK/stuck"
+# Others are for those who may change the whole host.
+read -ra controls </proc/sys/net/ipv4/tcp_allowed_congestion_control
+has_control() { # NAME
+  local thread
   # One of its threads is in the network of the tunnel.
   for thread in /proc/"${PID[proxy]}"/task/*; do nsenter --net="$thread/ns/net" ss -Htin dst 10.9.0.2:72; done >"$WORK/sockets"
-  grep -qw "$control" "$WORK/sockets" || fail "no connection has $control: $(cat "$WORK/sockets")"
+  grep -qw "$1" "$WORK/sockets"
+}
+for control in "${controls[@]}"; do
+  start kernel "Congestion = $control" "${socks[@]}"
+  client stuck :1080 10.9.0.2 72 1 >"$WORK/stuck" < <(sleep 120) &
+  wait_for 60 "a connection with $control" has_control "$control"
   kill $! && stop
 done
 

@@ -93,8 +93,16 @@ is_gone() { # IFACE
 
 # Two bad ends of wg1 on h1: its daemon's, and that of an `up' in the middle of its last step, with its daemon.
 kill_daemon() {
-  pkill -KILL -f "linerated wg1\$"
-  wait_for 5 "the interface to go" no_link wg1
+  local pids
+  mapfile -t pids < <(pgrep -f "linerated wg1\$")
+  kill -KILL "${pids[@]}"
+  wait_for 30 "the interface to go" no_link wg1
+  # It goes before the port is free.
+  wait_for 30 "the daemon to be gone" are_over "${pids[@]}"
+}
+are_over() { # PID...
+  local pid
+  for pid; do [[ ! -e /proc/$pid/status ]] || grep -q '^State:.Z' "/proc/$pid/status" || return 1; done
 }
 kill_up() { # WHO
   sed -i "s|^Address|PostUp = touch $WORK/runs; sleep 1000\n&|" /etc/wireguard/wg1.conf

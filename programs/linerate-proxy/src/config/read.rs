@@ -352,7 +352,7 @@ impl Reader<'_> {
             if field.value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !field.value.is_empty() {
                 self.file.settings.congestion = Some(field.value.to_string());
             } else {
-                let hint = "write a name of /proc/sys/net/ipv4/tcp_available_congestion_control";
+                let hint = "write a name of /proc/sys/net/ipv4/tcp_allowed_congestion_control";
                 self.error(field.line, field.column, "Congestion is not the name of a congestion control", hint);
             }
         }

@@ -69,7 +69,7 @@ transfer() { # ADDRESS OF THEIRS [IPERF3 OPTION...] : leaves Mbit/s in $RATE
   there iperf3 -s -1 -D -B "$1" -p $IPERF_PORT
   shift
   for try in {1..30}; do # it returns before it listens
-    on h1 timeout 40 iperf3 -c "$to" -p $IPERF_PORT -f m -t 1 --connect-timeout 10000 "$@" >"$WORK/iperf" 2>&1 && break
+    on h1 timeout 150 iperf3 -c "$to" -p $IPERF_PORT -f m -t 1 --connect-timeout 10000 "$@" >"$WORK/iperf" 2>&1 && break
     grep -q 'Connection refused' "$WORK/iperf" && ((try < 30)) || fail "iperf3 to $to $*: $(tail -n 1 "$WORK/iperf")"
     sleep 0.1
   done

@@ -21,7 +21,12 @@ pair() { # NAME PROGRAM [ARGUMENT...] : two tunnels with this peer; in the first
       endpoint 192.0.2.1:$((51000 + n))
     wg_address h1 "$ours" 10.9.$n.1/24
     wg_address h2 "$theirs" 10.9.$n.2/24
-    if [[ $first == ours ]]; then pings h1 10.9.$n.2; else pings h2 10.9.$n.1; fi
+    # On a busy machine an initiation may be lost, and is repeated after 5 s.
+    if [[ $first == ours ]]; then
+      wait_for 30 "an answer of $theirs" on h1 ping -n -c 1 -W 6 10.9.$n.2
+    else
+      wait_for 30 "an answer to $theirs" on h2 ping -n -c 1 -W 6 10.9.$n.1
+    fi
     tunnels+=("$name/$first/$n")
   done
 }

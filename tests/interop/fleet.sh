@@ -97,15 +97,19 @@ daemon d lone "$GO" -f
 on d wg set lone private-key "$WORK/lone.key" peer "$(public pair)" allowed-ips 10.8.0.1/32 endpoint 192.0.2.50:51820
 wg_address d lone 10.8.0.2/24
 pings d 10.8.0.1
-ip netns exec d ping -n -D -i 0.01 -w 170 10.8.0.1 >"$SCENARIO_LOGS/pair.log" 2>&1 &
+ip netns exec d ping -n -D -i 0.01 -w 90 10.8.0.1 >"$SCENARIO_LOGS/pair.log" 2>&1 &
 STREAMING=$!
 sleep 2
 kill -KILL "${PID[pair1]}"
 sleep 0.3
 address_of_pair 2
+# Others' patience is not ours to test: it is only told.
 arrived() { [[ $(received b pair2) -gt 2000 ]]; }
-wait_for 160 "the client at the second of the pair" arrived
+waited=0
+until arrived || ((++waited > 60)); do sleep 1; done
 sleep 1
 kill -INT "$STREAMING"
 wait "$STREAMING" || true
-note "the same of two wireguard-go with one key, whose address moves after 300 ms: $(longest "$SCENARIO_LOGS/pair.log") ms"
+silence="$(longest "$SCENARIO_LOGS/pair.log") ms"
+arrived || silence="more than 60 s"
+note "the same of two wireguard-go with one key, whose address moves after 300 ms: $silence"

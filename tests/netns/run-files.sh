@@ -90,6 +90,8 @@ expect "MTU" 1300 "$(run work -- ip -o link show work | grep -o 'mtu [0-9]*' | c
 "${as_user[@]}" "$tool" run work -- sleep 100 &
 command=$!
 wait_for 10 "sleep" pgrep -u 1000 -x sleep
+one_daemon() { [[ $(daemons | wc -l) == 1 ]]; }
+wait_for 10 "the daemons of the commands before to end" one_daemon
 expect "LINERATE_SPIN of the daemon" 50 "$(tr '\0' '\n' <"/proc/$(daemons)/environ" | sed -n 's/^LINERATE_SPIN=//p')"
 kill $command
 wait $command || true

@@ -5,6 +5,7 @@ need setpriv perl
 setpriv --reuid 1000 --regid 1000 --clear-groups true 2>/dev/null || skip "no right to become another user (run it as root)"
 mknod -m 666 "$WORK/tun" c 10 200 && mount --bind "$WORK/tun" /dev/net/tun
 two_hosts
+export LINERATE_HELPERS=always # as if there were four cores: an interface of several queues
 tunnel v4
 attach() { # COMMAND... : asks for a queue of wg1 (TUNSETIFF), with the flags that it has
   nsenter --net=/run/netns/h1 "$@" perl -e '

@@ -63,6 +63,7 @@ for end in 1 2; do
   # The end that was moved sends first: it has lost its sessions, and the other end does not know.
   move h$end wg$end inside 10.9.0.$end/24
   pings inside 10.9.0.$((3 - end))
+  sleep 0.05 # a peer takes a second initiation only 20 ms after the first
   move inside wg$end h$end 10.9.0.$end/24
   pings h$end 10.9.0.$((3 - end))
 done

@@ -276,6 +276,7 @@ pings() { # HOST ADDRESS [-c N] [PING OPTION...] : each of three must come back,
   local at=$1 to=$2 count=3 number
   shift 2
   [[ ${1:-} != -c ]] || { count=$2 && shift 2; }
+  sleep 0.03 # a peer takes a second initiation only 20 ms after the first, and a fast machine has begun another by then
   # Several at once need a deadline, and with one ping sends others while an answer is late.
   for ((number = 1; number <= count; number++)); do
     on "$at" ping -n -c 1 -W 5 "$@" "$to" >"$WORK/ping" 2>&1 ||

@@ -248,10 +248,13 @@ impl Service {
     fn read_from_daemon(&mut self) {
         self.read_mesh();
         let now = self.now();
-        let Self { from_daemon, machine, actions, buffer, .. } = self;
+        let Self { from_daemon, machine, actions, buffer, config, .. } = self;
         for _ in 0..BURST {
-            let Ok(length) = from_daemon.try_recv(buffer) else { break };
-            machine.forwarded(now, &buffer[..length], actions);
+            let Ok((length, source)) = from_daemon.try_recv_from(buffer) else { break };
+            // The daemon never shares its port, so no other user of this host speaks as a client by us.
+            if source.port() == config.address.port() {
+                machine.forwarded(now, &buffer[..length], actions);
+            }
         }
         self.carry_out();
     }

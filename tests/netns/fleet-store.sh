@@ -82,6 +82,27 @@ wait_for 10 "a good one after it" has_peer g2 "$(client_key after)"
 etcd_ctl del "/linerate/berlin/peers/$bad" >/dev/null
 wait_for 10 "it to be forgotten" is_said g2 '.refused | length' 0
 
+say "whoever can write to the store and has no private key makes no gateway and moves no peer"
+value_of() { etcd_ctl get --print-value-only "/linerate/berlin/$1" | head -c -1; } # KEY
+value_of members/0 | etcd_ctl put /linerate/berlin/members/9 >/dev/null
+one=$(client_key after | hex) another=$(client_key left | hex)
+value_of "peers/$one" >"$WORK/value"
+sed '1s/AllowedIPs = [^\\]*/AllowedIPs = 0.0.0.0\/0/' "$WORK/value" | etcd_ctl put "/linerate/berlin/peers/$one" >/dev/null
+value_of "peers/$one" | grep -qF 0.0.0.0/0 || fail "the value was not changed"
+wait_for 10 "g1 to refuse it" is_said g1 '.refused | length' 1
+gw g1 wg show wg0 allowed-ips | grep -F "$(client_key after)" | grep -qF "$(client_address after | sed 's,/.*,,')/32" ||
+  fail "the peer has moved: $(gw g1 wg show wg0 allowed-ips)"
+value_of "peers/$another" >"$WORK/left"
+etcd_ctl put "/linerate/berlin/peers/$another" <"$WORK/value" >/dev/null
+wait_for 10 "a value of another key to be refused" is_said g1 '.refused | length' 2
+has_peer g1 "$(client_key left)" || fail "the peer whose value was replaced is gone"
+expect "gateways that g1 sees" 2 "$(of_service g1 '.gateway.gateways | length')"
+{ gw g1 "$FLEET" status 2>&1 || true; } | grep -q 'members/9 in the store is refused: ' || fail "status does not say what is refused"
+etcd_ctl put "/linerate/berlin/peers/$one" <"$WORK/value" >/dev/null
+etcd_ctl put "/linerate/berlin/peers/$another" <"$WORK/left" >/dev/null
+etcd_ctl del "/linerate/berlin/members/9" >/dev/null
+wait_for 10 "nothing to be refused" is_said g1 '.refused | length' 0
+
 say "most of the peers vanish"
 count=$(peers_of g2)
 etcd_ctl get --prefix /linerate/berlin/peers/ -w json >"$WORK/peers.json"

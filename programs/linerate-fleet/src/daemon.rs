@@ -162,7 +162,7 @@ pub fn update(interface: &InterfaceName, before: &Peers, after: &Peers, differen
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::tests::{seal, text, wg0};
+    use crate::peers::tests::{text, wg0};
     use crate::peers::{self, sections};
     use linerate_control::document::Document;
     use std::collections::BTreeMap;
@@ -174,8 +174,7 @@ mod tests {
                 document.disable(1);
             }
             let (key, section) = sections(&document, &wg0()).unwrap().pop_first().unwrap();
-            let value = section.value(&key, (*byte).into(), &seal()).unwrap();
-            (key, Arc::new(peers::read(&key, &value, &seal(), &wg0()).unwrap()))
+            (key, Arc::new(peers::peer(&key, (*byte).into(), section.text(), &wg0()).unwrap()))
         };
         all.iter().map(peer).collect()
     }

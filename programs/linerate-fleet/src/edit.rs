@@ -55,7 +55,7 @@ impl Edit<'_> {
             ));
         }
         let Next { number, peers, .. } =
-            layout::read(&next.value).map_err(|why| format!("the fleet's `next': {why}"))?;
+            layout::read(self.seal, next).map_err(|why| format!("the fleet's `next': {why}"))?;
         let mut number = number;
         let mut operations = Vec::with_capacity(put.len() + gone.len() + 1);
         let mut peers = peers.saturating_sub(gone.len() as u64);
@@ -71,11 +71,11 @@ impl Edit<'_> {
                     "the fleet has used all of its {NUMBERS} peer numbers: docs/fleet.md says how to begin anew"
                 ));
             }
-            operations.push(Operation::Put(self.keys.peer(key), section.value(key, own, self.seal)?));
+            operations.push(section.put(key, own, self.keys, self.seal)?);
         }
         operations.extend(gone.iter().map(|key| Operation::Delete(self.keys.peer(key))));
-        let value = layout::value(&Next { number, peers, edit: self.name.to_owned() });
-        operations.push(Operation::Put(self.keys.next(), value));
+        let next_is = Next { number, peers, edit: self.name.to_owned() };
+        operations.push(layout::put(self.seal, self.keys.next(), &next_is));
         Ok(Transaction { compares: vec![Compare::Unchanged(self.keys.next(), next.modified)], operations })
     }
 
@@ -86,7 +86,7 @@ impl Edit<'_> {
 
     /// Whether `next` was put by this edit.
     pub fn is_mine(&self, next: &KeyValue) -> bool {
-        layout::read::<Next>(&next.value).is_ok_and(|value| value.edit == self.name)
+        layout::read::<Next>(self.seal, next).is_ok_and(|value| value.edit == self.name)
     }
 }
 
@@ -112,7 +112,7 @@ pub fn first(
         if operations.len() == OPERATIONS_MAX || operations.iter().any(|one| matches!(one, Operation::DeleteAll(_))) {
             transactions.push(of_no_fleet(keys, std::mem::take(&mut operations)));
         }
-        operations.push(Operation::Put(keys.peer(key), section.value(key, number, seal)?));
+        operations.push(section.put(key, number, keys, seal)?);
         numbers.insert(key.to_hex(), number);
     }
     transactions.push(of_no_fleet(keys, operations));
@@ -126,15 +126,11 @@ fn of_no_fleet(keys: &Keys, operations: Vec<Operation>) -> Transaction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::tests::{seal, text, wg0};
+    use crate::peers::tests::{keys, seal, text, wg0};
     use crate::peers::{self, sections};
     use crate::store::model::Model;
     use linerate_control::document::Document;
     use proptest::prelude::*;
-
-    fn keys() -> Keys {
-        Keys::of(&"berlin".parse().unwrap())
-    }
 
     fn of(peers: &[u8]) -> Sections {
         let text: String = peers.iter().map(|byte| format!("{}\n\n", text(*byte, ""))).collect();
@@ -148,15 +144,14 @@ mod tests {
             assert!(transaction.operations.len() <= OPERATIONS_MAX && store.transact(transaction).is_done);
         }
         let next = Next { number: numbers.len() as u32, peers: peers.len() as u64, edit: "init".to_owned() };
-        let puts =
-            vec![Operation::Put(keys().next(), layout::value(&next)), Operation::Put(keys().config(), Vec::new())];
+        let puts = vec![layout::put(&seal(), keys().next(), &next), Operation::Put(keys().config(), Vec::new())];
         assert!(store.transact(&Transaction { compares: Vec::new(), operations: puts }).is_done);
         store
     }
 
     fn stored(store: &Model) -> BTreeMap<PublicKey, peers::Peer> {
         let read = |kv: KeyValue| match keys().read(&kv.key) {
-            layout::Key::Peer(key) => (key, peers::read(&key, &kv.value, &seal(), &wg0()).unwrap()),
+            layout::Key::Peer(key) => (key, peers::read(&key, &kv, &seal(), &wg0()).unwrap()),
             other => panic!("{other:?}"),
         };
         store.list(&keys().peers()).into_iter().map(read).collect()
@@ -230,7 +225,7 @@ mod tests {
                         None => prop_assert!(given.insert(peer.number, *key).is_none()),
                     }
                 }
-                let next: Next = layout::read(&store.keys[&keys().next()].value).unwrap();
+                let next: Next = layout::read(&seal(), &store.keys[&keys().next()]).unwrap();
                 prop_assert_eq!(next.peers, after.len() as u64);
                 from = to;
             }

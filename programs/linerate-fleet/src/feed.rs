@@ -8,6 +8,7 @@ use linerate_cli::eprint_line;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::seal::Seal;
 use crate::store::layout::{self, Applied, Gateway, Keys, LEASE};
 use crate::store::{Batch, Client, Compare, KeyValue, Operation, StoreError, Transaction, end_of};
 
@@ -117,6 +118,8 @@ pub struct Alive {
     pub client: Arc<Client>,
     /// The keys of the fleet.
     pub keys: Keys,
+    /// The seal of the fleet.
+    pub seal: Seal,
     /// Its number.
     pub number: u8,
     /// What it says of itself.
@@ -179,14 +182,15 @@ impl Alive {
         }
         if lease.is_none() {
             let new = self.client.grant(LEASE).await?;
-            let value = layout::value(&self.gateway);
-            self.put(Operation::PutLeased(self.keys.gateway(self.number), value, new)).await?;
+            let key = self.keys.gateway(self.number);
+            let value = layout::signed(&self.seal, &key, &self.gateway);
+            self.put(Operation::PutLeased(key, value, new)).await?;
             *lease = Some(new);
         }
         let applied = *self.applied.borrow_and_update();
         if applied > *published {
-            let value = layout::value(&Applied { revision: applied, time: now() });
-            self.put(Operation::Put(self.keys.applied(self.number), value)).await?;
+            let value = Applied { revision: applied, time: now() };
+            self.put(layout::put(&self.seal, self.keys.applied(self.number), &value)).await?;
             *published = applied;
         }
         Ok(())

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::seal::Seal;
 use crate::store::layout::{self, Keys};
 use crate::store::{Access, Client};
 
@@ -179,6 +180,14 @@ impl Fleet {
     /// It cannot be read, or has none.
     pub fn tunnel(&self) -> Result<(ConfigFile, SecretKey), String> {
         tunnel(&self.local.file.to_string_lossy())
+    }
+
+    /// The seal of the fleet.
+    ///
+    /// # Errors
+    /// The shared private key cannot be read.
+    pub fn seal(&self) -> Result<Seal, String> {
+        self.tunnel().map(|(_, key)| Seal::new(&key, &self.name))
     }
 
     /// The private key of this gateway in the mesh.

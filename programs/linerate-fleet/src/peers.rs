@@ -18,7 +18,8 @@ use linerate_tunnel::System;
 use zeroize::Zeroizing;
 
 use crate::seal::Seal;
-use crate::store::layout::{self, NUMBERS};
+use crate::store::layout::{self, Keys, NUMBERS};
+use crate::store::{KeyValue, Operation};
 
 /// Stands for a line that is sealed.
 const MARK: &[u8] = b"# (sealed)\n";
@@ -74,11 +75,11 @@ impl Section {
         &self.0
     }
 
-    /// As a value of the store.
+    /// What puts it into the store.
     ///
     /// # Errors
     /// It is too long, or not text.
-    pub fn value(&self, key: &PublicKey, number: u32, seal: &Seal) -> Result<Vec<u8>, String> {
+    pub fn put(&self, key: &PublicKey, number: u32, keys: &Keys, seal: &Seal) -> Result<Operation, String> {
         let (section, secrets) = split(self.text());
         let section =
             String::from_utf8(section).map_err(|_| format!("the peer {key} has characters that are not UTF-8"))?;
@@ -86,10 +87,11 @@ impl Section {
             true => None,
             false => Some(BASE64.encode(seal.seal(key, &secrets)?)),
         };
-        let value = layout::value(&layout::Peer { number, section, sealed });
+        let store_key = keys.peer(key);
+        let value = layout::signed(seal, &store_key, &layout::Peer { number, section, sealed });
         match value.len() > layout::VALUE_MAX {
             true => Err(format!("the peer {key} is too long for the store: shorten its comments or AllowedIPs")),
-            false => Ok(value),
+            false => Ok(Operation::Put(store_key, value)),
         }
     }
 }
@@ -140,8 +142,8 @@ fn joined(section: &[u8], secrets: &[u8]) -> Option<Buffer> {
 ///
 /// # Errors
 /// Why it is refused.
-pub fn read(key: &PublicKey, value: &[u8], seal: &Seal, interface: &InterfaceName) -> Result<Peer, String> {
-    let layout::Peer { number, section, sealed } = layout::read(value)?;
+pub fn read(key: &PublicKey, kv: &KeyValue, seal: &Seal, interface: &InterfaceName) -> Result<Peer, String> {
+    let layout::Peer { number, section, sealed } = layout::read(seal, kv)?;
     if number >= NUMBERS {
         return Err(format!("its number {number} is not below {NUMBERS}"));
     }
@@ -158,7 +160,11 @@ pub fn read(key: &PublicKey, value: &[u8], seal: &Seal, interface: &InterfaceNam
     peer(key, number, &text, interface)
 }
 
-fn peer(key: &PublicKey, number: u32, text: &[u8], interface: &InterfaceName) -> Result<Peer, String> {
+/// A peer with this number, of the text of its section.
+///
+/// # Errors
+/// Why it cannot be in a fleet.
+pub fn peer(key: &PublicKey, number: u32, text: &[u8], interface: &InterfaceName) -> Result<Peer, String> {
     let document = Document::parse(text);
     let [start, section] = document.sections() else { return Err("it is not one section".to_owned()) };
     let is_enabled = section.kind() == SectionKind::Peer;
@@ -292,11 +298,16 @@ pub fn digest(sections: &Sections) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::store::model;
     use linerate_control::keys::SecretKey;
     use proptest::prelude::*;
 
     pub(crate) fn seal() -> Seal {
         Seal::new(&SecretKey::from_bytes(&[1; 32]), &"berlin".parse().unwrap())
+    }
+
+    pub(crate) fn keys() -> Keys {
+        Keys::of(&"berlin".parse().unwrap())
     }
 
     pub(crate) fn wg0() -> InterfaceName {
@@ -346,9 +357,9 @@ pub(crate) mod tests {
         #[test]
         fn what_is_put_into_the_store_is_what_comes_out_and_no_secret_is_in_it(peers in peers(), number in 0..NUMBERS) {
             for (key, section) in sections(&file(&peers), &wg0()).unwrap() {
-                let value = section.value(&key, number, &seal()).unwrap();
-                prop_assert!(!String::from_utf8_lossy(&value).contains(&SECRET[..20]));
-                let peer = read(&key, &value, &seal(), &wg0()).unwrap();
+                let kv = model::key_value(section.put(&key, number, &keys(), &seal()).unwrap(), 1);
+                prop_assert!(!String::from_utf8_lossy(&kv.value).contains(&SECRET[..20]));
+                let peer = read(&key, &kv, &seal(), &wg0()).unwrap();
                 prop_assert!(peer.section == section && peer.number == number);
                 prop_assert!(peer.contents.preshared_key.is_some());
             }
@@ -378,8 +389,10 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn no_value_makes_the_reader_panic(value: Vec<u8>) {
-            let _ = read(&PublicKey([1; 32]), &value, &seal(), &wg0());
+        fn no_peer_makes_the_reader_panic(number: u32, section: String, sealed: Option<String>) {
+            let key = PublicKey([1; 32]);
+            let put = layout::put(&seal(), keys().peer(&key), &layout::Peer { number, section, sealed });
+            let _ = read(&key, &model::key_value(put, 1), &seal(), &wg0());
         }
     }
 
@@ -388,13 +401,17 @@ pub(crate) mod tests {
         let key = PublicKey([7; 32]);
         let value = |number: u32, section: &str, sealed: Option<&str>| {
             let sealed = sealed.map(str::to_owned);
-            layout::value(&layout::Peer { number, section: section.to_owned(), sealed })
+            layout::signed(&seal(), &keys().peer(&key), &layout::Peer { number, section: section.to_owned(), sealed })
+        };
+        let read = |value: Vec<u8>| {
+            read(&key, &model::key_value(Operation::Put(keys().peer(&key), value), 1), &seal(), &wg0())
         };
         let good = format!("[Peer]\nPublicKey = {key}\nAllowedIPs = 10.9.0.7/32\n");
-        assert!(read(&key, &value(1, &good, None), &seal(), &wg0()).is_ok());
+        assert!(read(value(1, &good, None)).is_ok());
         for (value, why) in [
-            (b"nonsense".to_vec(), "not as it should be"),
-            (Vec::new(), "not as it should be"),
+            (b"nonsense".to_vec(), "private key"),
+            (layout::signed(&seal(), &keys().peer(&key), &"nonsense"), "not as it should be"),
+            (layout::signed(&seal(), &keys().peer(&PublicKey([8; 32])), &1), "private key"),
             (vec![b' '; layout::VALUE_MAX + 1], "longer than"),
             (value(NUMBERS, &good, None), "number"),
             (value(1, &good, Some("AAAA")), "sealed"),
@@ -411,7 +428,7 @@ pub(crate) mod tests {
             (value(1, &format!("{good}\u{1b}[2J\n"), None), "control characters"),
             (value(1, good.trim_end(), None), "line feed"),
         ] {
-            let said = read(&key, &value, &seal(), &wg0()).err().unwrap_or_default();
+            let said = read(value).err().unwrap_or_default();
             assert!(said.contains(why), "{why}: {said}");
         }
     }

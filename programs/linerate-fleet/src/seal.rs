@@ -1,11 +1,11 @@
-//! What is made of the shared private key: the key of receiver indices, and the seal of peers' secrets. A stolen store has
-//! neither.
+//! What is made of the shared private key: the key of receiver indices, the seal of peers' secrets, and the MAC of each value
+//! of the store. A stolen store has none of them, and whoever can write to it makes no peer and no gateway.
 
 use std::io::Write as _;
 
 use blake2::Blake2sMac;
 use blake2::digest::consts::U32;
-use blake2::digest::{FixedOutput, KeyInit as _, Update};
+use blake2::digest::{FixedOutput, KeyInit, Mac as _, Update};
 use chacha20poly1305::aead::{Aead, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use linerate_control::keys::{PublicKey, SecretKey};
@@ -15,17 +15,38 @@ use zeroize::{Zeroize, Zeroizing};
 /// Bytes of a nonce, which stands before what is sealed.
 const NONCE: usize = 24;
 
-/// Seals what the store must not know. Its key is wiped, and it has no `Debug`.
+/// Bytes of a MAC.
+pub const MAC: usize = 32;
+
+/// Seals what the store must not know, and tells what was written with the shared key. Its keys are wiped, and it has no
+/// `Debug`.
 #[derive(Clone)]
 pub struct Seal {
     key: SecretKey,
+    mac_key: SecretKey,
     fleet: FleetName,
 }
 
 impl Seal {
     /// The seal of a fleet with this shared private key.
     pub fn new(private: &SecretKey, fleet: &FleetName) -> Self {
-        Self { key: derived(private, &[b"linerate fleet seal 1"]), fleet: fleet.clone() }
+        let [key, mac_key] =
+            [&b"linerate fleet seal 1"[..], b"linerate fleet value 1"].map(|purpose| derived(private, &[purpose]));
+        Self { key, mac_key, fleet: fleet.clone() }
+    }
+
+    /// The MAC of a value of the store, bound to its key there.
+    pub fn mac(&self, key: &[u8], value: &[u8]) -> [u8; MAC] {
+        self.mac_of(key, value).finalize_fixed().into()
+    }
+
+    /// Whether `mac` is that of this value; in constant time.
+    pub fn has_mac(&self, key: &[u8], value: &[u8], mac: &[u8]) -> bool {
+        self.mac_of(key, value).verify_slice(mac).is_ok()
+    }
+
+    fn mac_of(&self, key: &[u8], value: &[u8]) -> Blake2sMac<U32> {
+        keyed(&self.mac_key, &[key, value])
     }
 
     /// Seals `text` for a peer.
@@ -67,17 +88,21 @@ pub fn index_key(private: &SecretKey, fleet: &FleetName, epoch: u32) -> SecretKe
     derived(private, &[b"linerate fleet index 1", &epoch.to_le_bytes(), fleet.as_str().as_bytes()])
 }
 
-/// Keyed BLAKE2s of `parts`, each with its length before it.
 fn derived(private: &SecretKey, parts: &[&[u8]]) -> SecretKey {
-    let mut mac = Blake2sMac::<U32>::new_from_slice(private.as_bytes()).expect("BLAKE2s takes keys of 32 bytes");
-    for part in parts {
-        mac.update(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
-        mac.update(part);
-    }
-    let mut bytes: [u8; 32] = mac.finalize_fixed().into();
+    let mut bytes: [u8; 32] = keyed(private, parts).finalize_fixed().into();
     let key = SecretKey::from_bytes(&bytes);
     bytes.zeroize();
     key
+}
+
+/// Keyed BLAKE2s of `parts`, each with its length before it.
+fn keyed(key: &SecretKey, parts: &[&[u8]]) -> Blake2sMac<U32> {
+    let mut mac = <Blake2sMac<U32> as KeyInit>::new_from_slice(key.as_bytes()).expect("BLAKE2s takes keys of 32 bytes");
+    for part in parts {
+        Update::update(&mut mac, &u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+        Update::update(&mut mac, part);
+    }
+    mac
 }
 
 #[cfg(test)]
@@ -106,6 +131,21 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn a_mac_is_of_one_value_at_one_key(key: Vec<u8>, value: Vec<u8>, flip in any::<prop::sample::Index>()) {
+            let mac = seal(1, "berlin").mac(&key, &value);
+            prop_assert!(seal(1, "berlin").has_mac(&key, &value, &mac));
+            prop_assert!(!seal(2, "berlin").has_mac(&key, &value, &mac));
+            let moved = [&key[..], &value[..1.min(value.len())]].concat();
+            prop_assert!(value.is_empty() || !seal(1, "berlin").has_mac(&moved, &value[1..], &mac));
+            let mut forged = mac;
+            forged[flip.index(MAC)] ^= 1;
+            prop_assert!(!seal(1, "berlin").has_mac(&key, &value, &forged));
+            prop_assert!(!seal(1, "berlin").has_mac(&key, &value, &mac[..MAC - 1]) && !seal(1, "berlin").has_mac(&key, &value, b""));
+        }
+    }
+
     #[test]
     fn a_sealed_text_shorter_than_its_nonce_is_refused() {
         assert!(seal(1, "a").open(&PublicKey([7; 32]), &[0; NONCE - 1]).is_none());
@@ -121,6 +161,7 @@ mod tests {
             index_key(&private, &fleet, 2),
             index_key(&private, &"b".parse().unwrap(), 1),
             Seal::new(&private, &fleet).key,
+            Seal::new(&private, &fleet).mac_key,
         ];
         for (index, key) in keys.iter().enumerate() {
             assert!(keys[..index].iter().all(|other| other != key) && *key != private);

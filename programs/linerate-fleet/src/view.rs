@@ -156,19 +156,19 @@ impl View {
     fn put(&mut self, kv: KeyValue) {
         match self.keys.read(&kv.key) {
             // What cannot be read leaves what was there.
-            Key::Config => self.config = layout::read(&kv.value).ok().or(self.config.take()),
-            Key::Next => self.next = layout::read(&kv.value).unwrap_or_default(),
+            Key::Config => self.config = layout::read(&self.seal, &kv).ok().or(self.config.take()),
+            Key::Next => self.next = layout::read(&self.seal, &kv).unwrap_or_default(),
             Key::Confirmed => {
                 self.confirmed =
-                    layout::read(&kv.value).map_or(self.confirmed, |value: layout::Confirmed| value.revision);
+                    layout::read(&self.seal, &kv).map_or(self.confirmed, |value: layout::Confirmed| value.revision);
             }
             Key::Member(number) => {
-                if let Ok(member) = layout::read(&kv.value) {
+                if let Ok(member) = layout::read(&self.seal, &kv) {
                     self.members.insert(number, member);
                 }
             }
             Key::Gateway(number) => {
-                if let Ok(gateway) = layout::read(&kv.value) {
+                if let Ok(gateway) = layout::read(&self.seal, &kv) {
                     self.gateways.insert(number, gateway);
                 }
             }
@@ -179,7 +179,7 @@ impl View {
     }
 
     fn put_peer(&mut self, key: PublicKey, kv: &KeyValue) {
-        let read = peers::read(&key, &kv.value, &self.seal, &self.interface).and_then(|peer| {
+        let read = peers::read(&key, kv, &self.seal, &self.interface).and_then(|peer| {
             match self.numbers.get(&peer.number).filter(|other| **other != key) {
                 Some(other) => Err(format!("its number {} is that of {other}", peer.number)),
                 None => Ok(peer),
@@ -251,14 +251,12 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::tests::{seal, text, wg0};
+    use crate::peers::tests::{keys, seal, text, wg0};
     use crate::peers::{Sections, sections};
+    use crate::store::{Operation, model};
     use linerate_control::document::Document;
     use proptest::prelude::*;
-
-    fn keys() -> Keys {
-        Keys::of(&"berlin".parse().unwrap())
-    }
+    use serde::Serialize;
 
     fn view() -> View {
         View::new(keys(), seal(), wg0(), Peers::new())
@@ -269,17 +267,21 @@ mod tests {
     }
 
     fn kv(key: String, value: Vec<u8>, revision: i64) -> KeyValue {
-        KeyValue { key: key.into_bytes(), value, created: revision, modified: revision }
+        model::key_value(Operation::Put(key, value), revision)
+    }
+
+    fn put(key: String, value: &impl Serialize, revision: i64) -> KeyValue {
+        model::key_value(layout::put(&seal(), key, value), revision)
     }
 
     fn peer(byte: u8, number: u32, revision: i64) -> KeyValue {
         let all: Sections = sections(&Document::parse(text(byte, "").as_bytes()), &wg0()).unwrap();
-        kv(keys().peer(&key(byte)), all[&key(byte)].value(&key(byte), number, &seal()).unwrap(), revision)
+        model::key_value(all[&key(byte)].put(&key(byte), number, &keys(), &seal()).unwrap(), revision)
     }
 
     fn next(peers: u64, revision: i64) -> KeyValue {
         let edit = revision.to_string();
-        kv(keys().next(), layout::value(&layout::Next { number: 99, peers, edit }), revision)
+        put(keys().next(), &layout::Next { number: 99, peers, edit }, revision)
     }
 
     fn batch(revision: i64, changes: Vec<Change>) -> Batch {
@@ -341,8 +343,7 @@ mod tests {
         view.list(5, Vec::new());
         assert_eq!(in_force(&view), [1, 2, 3, 4]);
         assert_eq!(view.hold(), Some(&Hold { peers: 4, gone: 4, revision: 5 }));
-        let confirmed =
-            |revision| Change::Put(kv(keys().confirmed(), layout::value(&layout::Confirmed { revision }), revision));
+        let confirmed = |revision| Change::Put(put(keys().confirmed(), &layout::Confirmed { revision }, revision));
         view.change(batch(6, vec![confirmed(4)]));
         assert!(view.hold().is_some(), "what was confirmed before does not count");
         view.change(batch(7, vec![confirmed(6)]));
@@ -371,18 +372,21 @@ mod tests {
     #[test]
     fn members_that_cannot_be_read_are_none() {
         let mut view = view();
-        let member = |mesh_key: String| {
+        let member = |number, mesh_key: String| {
             let mesh_endpoint = "192.0.2.1:51821".parse().unwrap();
-            layout::value(&layout::Member { name: "a".to_owned(), mesh_key, mesh_endpoint, draining: true })
+            let member = layout::Member { name: "a".to_owned(), mesh_key, mesh_endpoint, draining: true };
+            put(keys().member(number), &member, 1)
         };
-        let gateway = layout::value(&layout::Gateway { version: "1".to_owned(), capacity: 7 });
+        let gateway = layout::Gateway { version: "1".to_owned(), capacity: 7 };
+        let moved = KeyValue { key: keys().member(3).into_bytes(), ..member(0, key(5).to_string()) };
         view.list(
             1,
             vec![
-                kv(keys().member(0), member(key(5).to_string()), 1),
-                kv(keys().member(1), member("x".to_owned()), 1),
+                member(0, key(5).to_string()),
+                member(1, "x".to_owned()),
                 kv(keys().member(2), b"x".to_vec(), 1),
-                kv(keys().gateway(0), gateway, 1),
+                moved,
+                put(keys().gateway(0), &gateway, 1),
             ],
         );
         let members = view.members();

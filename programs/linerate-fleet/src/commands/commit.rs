@@ -86,7 +86,7 @@ async fn known(
         match fleet.keys.read(&kv.key) {
             Key::Next => next = Some(kv),
             Key::Peer(key) => {
-                if let Ok(peer) = peers::read(&key, &kv.value, seal, interface) {
+                if let Ok(peer) = peers::read(&key, &kv, seal, interface) {
                     numbers.insert(key.to_hex(), peer.number);
                     peers.insert(key, peer.section);
                 }

@@ -4,23 +4,20 @@ use std::process::ExitCode;
 
 use linerate_cli::eprint_line;
 
-use super::member;
+use super::{change_member, member, no_gateway};
 use crate::arguments::Which;
 use crate::local::Fleet;
 use crate::store::layout::{self, Member};
-use crate::store::{Operation, Transaction};
 
 pub(super) async fn run(which: &Which, draining: bool) -> Result<ExitCode, String> {
     let fleet = Fleet::open(which.of.fleet.as_ref())?;
+    let seal = fleet.seal()?;
     let number = which.gateway.unwrap_or(fleet.local.gateway);
-    let (known, unchanged) = member(&fleet, number).await?;
+    let found = member(&fleet, number).await?.ok_or_else(|| no_gateway(&fleet, number))?;
+    let known: Member = layout::read(&seal, &found).map_err(|why| format!("gateway {number}: {why}"))?;
     if known.draining != draining {
-        let value = layout::value(&Member { draining, ..known });
-        let operations = vec![Operation::Put(fleet.keys.member(number), value)];
-        let outcome = fleet.client.transact(&Transaction { compares: vec![unchanged], operations }).await;
-        if !outcome.map_err(|error| error.to_string())?.is_done {
-            return Err(format!("gateway {number} was changed at the same time: try again"));
-        }
+        let put = layout::put(&seal, fleet.keys.member(number), &Member { draining, ..known });
+        change_member(&fleet, number, &found, vec![put]).await?;
     }
     eprint_line(&match draining {
         true => format!("gateway {number} gives its clients away; `linerate fleet status' tells when none is left"),

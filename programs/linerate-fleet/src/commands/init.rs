@@ -14,7 +14,7 @@ use crate::local::{self, Local, Saved, StoreArguments};
 use crate::peers::{self, Sections};
 use crate::seal::Seal;
 use crate::store::layout::{self, Config, Keys, Member, Next};
-use crate::store::{Compare, Operation, StoreError, Transaction};
+use crate::store::{Compare, StoreError, Transaction};
 
 /// The first epoch of receiver indices.
 const EPOCH: u32 = 1;
@@ -56,9 +56,9 @@ pub(super) async fn run(arguments: &Init) -> Result<ExitCode, String> {
     let next = Next { number: numbers.len() as u32, peers: numbers.len() as u64, edit: edit::name()? };
     // The fleet is there with this one, or not at all.
     let operations = vec![
-        Operation::Put(keys.config(), layout::value(&config)),
-        Operation::Put(keys.next(), layout::value(&next)),
-        Operation::Put(keys.member(0), layout::value(&member)),
+        layout::put(&seal, keys.config(), &config),
+        layout::put(&seal, keys.next(), &next),
+        layout::put(&seal, keys.member(0), &member),
     ];
     let made = Transaction { compares: vec![Compare::Absent(keys.config())], operations };
     let made = client.transact(&made).await.map_err(said)?;

@@ -1,6 +1,5 @@
 //! `join`: this host becomes a gateway of a fleet that exists.
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use linerate_cli::eprint_line;
@@ -11,8 +10,8 @@ use crate::gateway::GATEWAYS_MAX;
 use crate::local::{self, Local, Saved};
 use crate::peers;
 use crate::seal::Seal;
-use crate::store::layout::{self, Key, Keys};
-use crate::store::{Client, Compare, Operation, StoreError, Transaction};
+use crate::store::layout::{self, Config, Key, Keys, Member};
+use crate::store::{Client, Compare, StoreError, Transaction};
 use crate::view::{Peers, View};
 
 /// How often another gateway that joins at the same time may be faster.
@@ -26,17 +25,16 @@ pub(super) async fn run(arguments: &Join) -> Result<ExitCode, String> {
     let client = store.client()?;
     let said = |error: StoreError| error.to_string();
     let (revision, all) = client.list(keys.all()).await.map_err(said)?;
-    let mut view = View::new(keys.clone(), seal, file.interface.clone(), Peers::new());
-    view.list(revision, all.clone());
     let missing = || format!("the store has no fleet {name}: `linerate fleet init {name} {tunnel}' makes it");
-    let config = view.config().cloned().ok_or_else(missing)?;
-    if config.public_key()? != local::public_key(&key)? {
-        return Err(format!(
-            "{} has another private key than the fleet {name}: copy the one of a gateway of it, whose public half is {}",
-            file.path.display(),
-            config.public_key
-        ));
-    }
+    let config = all.iter().find(|kv| keys.read(&kv.key) == Key::Config).ok_or_else(missing)?;
+    let config: Config = layout::read(&seal, config).map_err(|why| {
+        format!(
+            "the fleet {name} has another private key than {}, or its `config' was changed ({why}): copy the key of a gateway of it",
+            file.path.display()
+        )
+    })?;
+    let mut view = View::new(keys.clone(), seal.clone(), file.interface.clone(), Peers::new());
+    view.list(revision, all);
     check_port(&file, config.address.port())?;
     let own = peers::sections(&file.document, &file.interface)?;
     if let Some(key) = own.keys().find(|key| !view.peers().contains_key(key)) {
@@ -47,7 +45,7 @@ pub(super) async fn run(arguments: &Join) -> Result<ExitCode, String> {
     }
     let mesh_key = local::new_key()?;
     let member = member(&mesh_key, *mesh_endpoint)?;
-    let number = take_number(&client, &keys, &member).await?;
+    let number = take_number(&client, &keys, &seal, &member).await?;
     let local = Local {
         file: file.called.clone(),
         gateway: number,
@@ -58,11 +56,7 @@ pub(super) async fn run(arguments: &Join) -> Result<ExitCode, String> {
     local::save(name, &local, &mesh_key)?;
     let sections = view.peers().iter().map(|(key, peer)| (*key, peer.section.clone())).collect();
     write_fleet(&file, name, Some(&sections))?;
-    let members = all.iter().filter_map(|kv| match keys.read(&kv.key) {
-        Key::Member(number) => Some((number, layout::read(&kv.value).ok()?)),
-        _ => None,
-    });
-    let mut members: BTreeMap<u8, layout::Member> = members.collect();
+    let mut members = view.stored_members().clone();
     members.insert(number, member);
     let saved = Saved {
         revision,
@@ -82,7 +76,7 @@ pub(super) async fn run(arguments: &Join) -> Result<ExitCode, String> {
 }
 
 /// Takes the lowest number that is free.
-async fn take_number(client: &Client, keys: &Keys, member: &layout::Member) -> Result<u8, String> {
+async fn take_number(client: &Client, keys: &Keys, seal: &Seal, member: &Member) -> Result<u8, String> {
     let said = |error: StoreError| error.to_string();
     for _ in 0..TRIES {
         let (_, members) = client.list(&keys.members()).await.map_err(said)?;
@@ -92,7 +86,7 @@ async fn take_number(client: &Client, keys: &Keys, member: &layout::Member) -> R
             number.ok_or_else(|| format!("the fleet has {GATEWAYS_MAX} gateways, which is all that it can have"))?;
         let key = keys.member(number);
         let compares = vec![Compare::Absent(key.clone()), Compare::Present(keys.config())];
-        let operations = vec![Operation::Put(key, layout::value(member))];
+        let operations = vec![layout::put(seal, key, member)];
         if client.transact(&Transaction { compares, operations }).await.map_err(said)?.is_done {
             return Ok(number);
         }

@@ -5,22 +5,24 @@ use std::process::ExitCode;
 use linerate_cli::eprint_line;
 use linerate_control::tunnel_file::settings;
 
-use super::member;
+use super::{change_member, member, no_gateway};
 use crate::arguments::Which;
 use crate::local::{self, Fleet};
-use crate::store::{Operation, Transaction};
+use crate::store::Operation;
 use crate::{daemon, file};
 
 pub(super) async fn run(which: &Which) -> Result<ExitCode, String> {
     let fleet = Fleet::open(which.of.fleet.as_ref())?;
     let own = fleet.local.gateway;
     let number = which.gateway.unwrap_or(own);
-    let known = member(&fleet, number).await;
-    match known {
-        Ok((_, unchanged)) => remove(&fleet, number, unchanged).await?,
+    match member(&fleet, number).await? {
+        Some(known) => {
+            let keys = [fleet.keys.member(number), fleet.keys.gateway(number), fleet.keys.applied(number)];
+            change_member(&fleet, number, &known, keys.map(Operation::Delete).into()).await?;
+        }
+        None if number != own => return Err(no_gateway(&fleet, number)),
         // Another gateway has removed this one: what is left of it here goes.
-        Err(why) if number != own || !why.contains("has no gateway") => return Err(why),
-        Err(_) => {}
+        None => {}
     }
     if number != own {
         eprint_line(&format!(
@@ -42,14 +44,4 @@ pub(super) async fn run(which: &Which) -> Result<ExitCode, String> {
         fleet.name, file.interface
     ));
     Ok(ExitCode::SUCCESS)
-}
-
-async fn remove(fleet: &Fleet, number: u8, unchanged: crate::store::Compare) -> Result<(), String> {
-    let keys = &fleet.keys;
-    let operations = [keys.member(number), keys.gateway(number), keys.applied(number)].map(Operation::Delete).to_vec();
-    let outcome = fleet.client.transact(&Transaction { compares: vec![unchanged], operations }).await;
-    match outcome.map_err(|error| error.to_string())?.is_done {
-        true => Ok(()),
-        false => Err(format!("gateway {number} was changed at the same time: try again")),
-    }
 }

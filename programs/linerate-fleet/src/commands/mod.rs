@@ -16,7 +16,7 @@ use linerate_tunnel::resolver;
 use crate::arguments::{Command, OfFleet};
 use crate::local::Fleet;
 use crate::store::layout::{self, Confirmed};
-use crate::store::{Compare, Operation, StoreError, Transaction};
+use crate::store::{Compare, KeyValue, Operation, StoreError, Transaction};
 
 /// Runs a command.
 ///
@@ -62,20 +62,27 @@ async fn accept(of: &OfFleet) -> Result<ExitCode, String> {
     let fleet = Fleet::open(of.fleet.as_ref())?;
     let said = |error: StoreError| error.to_string();
     let (revision, _) = fleet.client.get(&fleet.keys.confirmed()).await.map_err(said)?;
-    let value = layout::value(&Confirmed { revision });
-    let operations = vec![Operation::Put(fleet.keys.confirmed(), value)];
+    let operations = vec![layout::put(&fleet.seal()?, fleet.keys.confirmed(), &Confirmed { revision })];
     fleet.client.transact(&Transaction { compares: Vec::new(), operations }).await.map_err(said)?;
     linerate_cli::eprint_line("confirmed: gateways that held their peers follow the store now");
     Ok(ExitCode::SUCCESS)
 }
 
-/// A member of the fleet as the store has it, with what has to hold for it to be changed.
-async fn member(fleet: &Fleet, number: u8) -> Result<(layout::Member, Compare), String> {
-    let key = fleet.keys.member(number);
-    let (_, found) = fleet.client.get(&key).await.map_err(|error| error.to_string())?;
-    let found = found.ok_or_else(|| {
-        format!("the fleet {} has no gateway {number}: `linerate fleet status' lists them", fleet.name)
-    })?;
-    let member = layout::read(&found.value).map_err(|why| format!("gateway {number}: {why}"))?;
-    Ok((member, Compare::Unchanged(key, found.modified)))
+/// A gateway of the fleet as the store has it.
+async fn member(fleet: &Fleet, number: u8) -> Result<Option<KeyValue>, String> {
+    Ok(fleet.client.get(&fleet.keys.member(number)).await.map_err(|error| error.to_string())?.1)
+}
+
+/// Changes a gateway, if it is still as it was.
+async fn change_member(fleet: &Fleet, number: u8, known: &KeyValue, operations: Vec<Operation>) -> Result<(), String> {
+    let compares = vec![Compare::Unchanged(fleet.keys.member(number), known.modified)];
+    let outcome = fleet.client.transact(&Transaction { compares, operations }).await;
+    match outcome.map_err(|error| error.to_string())?.is_done {
+        true => Ok(()),
+        false => Err(format!("gateway {number} was changed at the same time: try again")),
+    }
+}
+
+fn no_gateway(fleet: &Fleet, number: u8) -> String {
+    format!("the fleet {} has no gateway {number}: `linerate fleet status' lists them", fleet.name)
 }

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use linerate_cli::eprint_line;
 use linerate_control::interface::InterfaceName;
-use linerate_control::keys::PublicKey;
+use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::tunnel_file::FleetName;
 use linerate_control::uapi::fleet::Gateway;
 use linerate_control::uapi::request::DeviceUpdate;
+use linerate_tunnel::ConfigFile;
 use serde::{Deserialize, Serialize};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -79,72 +80,162 @@ struct Service {
     wanted: watch::Sender<Option<Wanted>>,
     members: watch::Sender<Members>,
     peers: watch::Sender<gateway::Peers>,
+    store: watch::Sender<Store>,
     drain: watch::Sender<bool>,
     applied: watch::Sender<i64>,
 }
 
 pub(super) async fn run(name: &FleetName) -> Result<ExitCode, String> {
-    let catch = |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));
-    let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
-    let fleet = Fleet::open(Some(name))?;
-    let (tunnel, key) = fleet.tunnel()?;
-    if tunnel.contents.fleet.as_ref() != Some(name) {
-        return Err(format!(
-            "{} does not say `#! Fleet = {name}': `linerate fleet leave', then join again",
-            tunnel.path.display()
-        ));
-    }
-    let mesh_key = fleet.mesh_key()?;
-    let number = fleet.local.gateway;
-    let seal = Seal::new(&key, name);
-    let last = last_view(&fleet, &tunnel, &seal)?;
+    let mut ending = Ending::catch()?;
+    let here = Here::open(name)?;
+    let last = last_view(&here)?;
     let config = match &last {
         Some((saved, _)) => saved.config.clone(),
         None => tokio::select! {
-            config = config_of_store(&fleet) => config,
-            _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
-            _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+            config = config_of_store(&here) => config,
+            () = ending.wait() => return Ok(ExitCode::SUCCESS),
         },
     };
-    if config.public_key()? != local::public_key(&key)? {
-        return Err(format!(
-            "{} has another private key than the fleet {name}: copy that of another gateway",
-            tunnel.path.display()
-        ));
+    here.check(&config)?;
+    let interface = here.tunnel.interface.clone();
+    let (mut service, mut parts) = start(here, config, last)?;
+    let outcome = tokio::select! {
+        outcome = service.serve(&mut parts) => outcome,
+        () = ending.wait() => Ok(()),
+    };
+    drop(service);
+    parts.end().await;
+    if outcome.is_err() {
+        daemon::release(&interface).await;
     }
-    let (saved_members, in_force) = last.map_or_else(Default::default, |(saved, peers)| (saved.members, peers));
+    let _ = std::fs::remove_file(local::status(name));
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// The signals that end the service.
+struct Ending {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Ending {
+    fn catch() -> Result<Self, String> {
+        let catch = |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));
+        Ok(Self { interrupt: catch(SignalKind::interrupt())?, terminate: catch(SignalKind::terminate())? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// What this host has of the fleet and its tunnel.
+struct Here {
+    fleet: Fleet,
+    tunnel: ConfigFile,
+    key: SecretKey,
+    mesh_key: SecretKey,
+    seal: Seal,
+}
+
+impl Here {
+    fn open(name: &FleetName) -> Result<Self, String> {
+        let fleet = Fleet::open(Some(name))?;
+        let (tunnel, key) = fleet.tunnel()?;
+        if tunnel.contents.fleet.as_ref() != Some(name) {
+            return Err(format!(
+                "{} does not say `#! Fleet = {name}': `linerate fleet leave', then join again",
+                tunnel.path.display()
+            ));
+        }
+        let mesh_key = fleet.mesh_key()?;
+        let seal = Seal::new(&key, name);
+        Ok(Self { fleet, tunnel, key, mesh_key, seal })
+    }
+
+    fn check(&self, config: &Config) -> Result<(), String> {
+        if config.public_key()? != local::public_key(&self.key)? {
+            return Err(format!(
+                "{} has another private key than the fleet {}: copy that of another gateway",
+                self.tunnel.path.display(),
+                self.fleet.name
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What runs beside the service, and what is heard of it.
+struct Parts {
+    gateway: JoinHandle<Result<(), String>>,
+    feed: JoinHandle<()>,
+    others: Vec<JoinHandle<()>>,
+    heard: mpsc::Receiver<Said>,
+    seen: watch::Receiver<bool>,
+    told: watch::Receiver<Option<u64>>,
+    written: watch::Receiver<i64>,
+    status: watch::Receiver<GatewayStatus>,
+    ends: watch::Sender<bool>,
+}
+
+impl Parts {
+    /// Has all end, and waits for that for some time.
+    async fn end(self) {
+        self.ends.send_replace(true);
+        self.feed.abort();
+        let all = async {
+            if !self.gateway.is_finished() {
+                let _ = self.gateway.await;
+            }
+            for part in self.others {
+                let _ = part.await;
+            }
+        };
+        let _ = timeout(END_TIME, all).await;
+    }
+}
+
+/// Starts the parts. The peers of the last view are in force until the store tells.
+fn start(here: Here, config: Config, last: Option<(Saved, Peers)>) -> Result<(Service, Parts), String> {
+    let Here { fleet, tunnel, key, mesh_key, seal } = here;
+    let Fleet { name, keys, local, client } = fleet;
+    let (client, number, interface) = (Arc::new(client), local.gateway, tunnel.interface.clone());
+    let (members, in_force) = last.map_or_else(Default::default, |(saved, peers)| (saved.members, peers));
+    let enabled = in_force.values().filter(|peer| peer.is_enabled);
+    let by_number: BTreeMap<_, _> = enabled.map(|peer| (peer.number, for_gateway(peer))).collect();
+    let mut view = View::new(keys.clone(), seal.clone(), interface.clone(), in_force.clone());
+    view.start_with(members);
 
     let (ends, ended) = watch::channel(false);
-    let (seen_to, mut seen) = watch::channel(false);
+    let (seen_to, seen) = watch::channel(false);
     let (moved_to, moved) = watch::channel(0);
     let (store_to, store) = watch::channel(Store::default());
     let (told_to, told) = watch::channel(None);
     let (status_to, status) = watch::channel(GatewayStatus::default());
     let (written_to, written) = watch::channel(0);
-    let (heard_to, mut heard) = mpsc::channel(16);
+    let (heard_to, heard) = mpsc::channel(16);
     let (to_daemon, asked) = mpsc::channel(16);
     let (applied_to, applied) = watch::channel(0);
     let (wanted_to, wanted) = watch::channel(None);
-    let by_number =
-        in_force.values().filter(|peer| peer.is_enabled).map(|peer| (peer.number, for_gateway(peer))).collect();
-    let (in_force_to, in_force_seen) = watch::channel(Arc::new(in_force.clone()));
-    let (peers_to, peers) = watch::channel(Arc::new(BTreeMap::clone(&by_number)));
-    let mut view = View::new(fleet.keys.clone(), seal, tunnel.interface.clone(), in_force);
-    view.start_with(saved_members);
+    let (in_force_to, in_force) = watch::channel(Arc::new(in_force));
+    let (peers_to, peers) = watch::channel(Arc::new(by_number.clone()));
     let (members_to, members) = watch::channel(view.members());
     let (drain_to, drain) = watch::channel(members.borrow().get(&number).is_some_and(|own| own.is_draining));
 
-    let index_key = index_key(&key, name, config.epoch);
+    let index_key = index_key(&key, &name, config.epoch);
     let part = daemon::Part {
-        interface: tunnel.interface.clone(),
+        interface: interface.clone(),
         gateway: Gateway { number, index_key: index_key.clone() },
-        peers: in_force_seen,
+        peers: in_force,
         told: told_to,
     };
-    let client = Arc::new(fleet.client);
     let alive = Alive {
         client: Arc::clone(&client),
-        keys: fleet.keys.clone(),
+        keys: keys.clone(),
+        seal,
         number,
         gateway: layout::Gateway { version: env!("CARGO_PKG_VERSION").to_owned(), capacity: 1 },
         applied,
@@ -153,27 +244,36 @@ pub(super) async fn run(name: &FleetName) -> Result<ExitCode, String> {
     };
     let gateway_config = gateway::Config {
         fleet: name.to_string(),
-        interface: tunnel.interface.clone(),
+        interface: interface.clone(),
         number,
         index_key,
         address: config.address,
         mesh_prefix: config.mesh()?,
         mesh_key,
-        mesh_endpoint: fleet.local.mesh_endpoint,
+        mesh_endpoint: local.mesh_endpoint,
         skew_max: config.skew_max(),
-        route_table: fleet.local.route_table,
+        route_table: local.route_table,
     };
     let inputs = Inputs { members, peers, store, drain, daemon: told.clone(), shutdown: ended.clone() };
-    let mut gateway = tokio::spawn(gateway::run(gateway_config, inputs, status_to));
-    let mut parts = vec![
-        tokio::spawn(part.keep(asked)),
-        tokio::spawn(alive.keep(ended.clone())),
-        tokio::spawn(file::keep(name.clone(), fleet.local.file.clone(), wanted, written_to)),
-    ];
-    let feed = tokio::spawn(feed::follow(client, fleet.keys, heard_to, moved));
-    let mut service = Service {
-        name: name.clone(),
-        interface: tunnel.interface,
+    let parts = Parts {
+        gateway: tokio::spawn(gateway::run(gateway_config, inputs, status_to)),
+        feed: tokio::spawn(feed::follow(client, keys, heard_to, moved)),
+        others: vec![
+            tokio::spawn(part.keep(asked)),
+            tokio::spawn(alive.keep(ended)),
+            tokio::spawn(file::keep(name.clone(), local.file, wanted, written_to)),
+        ],
+        heard,
+        seen,
+        told,
+        written,
+        status,
+        ends,
+    };
+    eprint_line(&format!("linerate-fleet: gateway {number} of {name}, {interface} with {} peers", view.peers().len()));
+    let service = Service {
+        name,
+        interface,
         number,
         config,
         view,
@@ -184,95 +284,33 @@ pub(super) async fn run(name: &FleetName) -> Result<ExitCode, String> {
         wanted: wanted_to,
         members: members_to,
         peers: peers_to,
+        store: store_to,
         drain: drain_to,
         applied: applied_to,
     };
-    eprint_line(&format!(
-        "linerate-fleet: gateway {number} of {name}, {} with {} peers",
-        service.interface,
-        service.view.peers().len()
-    ));
-
-    let mut ticks = interval(STATUS_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut last_seen, mut last_status) = (Instant::now(), None);
-    let outcome = loop {
-        tokio::select! {
-            Some(said) = heard.recv() => {
-                if let Err(error) = service.hear(said).await {
-                    break Err(error);
-                }
-            }
-            _ = seen.changed() => {}
-            _ = ticks.tick() => {}
-            outcome = &mut gateway => break match outcome {
-                Ok(outcome) => outcome,
-                Err(error) => Err(format!("the part of the gateway has ended: {error}")),
-            },
-            _ = interrupt.recv() => break Ok(()),
-            _ = terminate.recv() => break Ok(()),
-        }
-        let is_seen = *seen.borrow_and_update();
-        if is_seen {
-            last_seen = Instant::now();
-        }
-        let is_stale = last_seen.elapsed() > service.config.max_stale();
-        store_to.send_if_modified(|known| {
-            std::mem::replace(known, Store { is_seen, is_stale }) != Store { is_seen, is_stale }
-        });
-        let now = ServiceStatus {
-            pid: std::process::id(),
-            written: *written.borrow(),
-            store_is_seen: is_seen,
-            store_is_stale: is_stale,
-            daemon_is_told: told.borrow().is_some(),
-            gateway: status.borrow().clone(),
-            ..service.status()
-        };
-        if last_status.as_ref() != Some(&now) {
-            if let Err(error) = local::write_json(&local::status(name), &now) {
-                service.complain(error);
-            }
-            last_status = Some(now);
-        }
-    };
-    ends.send_replace(true);
-    let (name, interface) = (service.name.clone(), service.interface.clone());
-    drop(service);
-    feed.abort();
-    if !gateway.is_finished() {
-        parts.push(tokio::spawn(async move { drop(gateway.await) }));
-    }
-    end(parts).await;
-    if outcome.is_err() {
-        daemon::release(&interface).await;
-    }
-    let _ = std::fs::remove_file(local::status(&name));
-    outcome.map(|()| ExitCode::SUCCESS)
+    Ok((service, parts))
 }
 
 /// The last view, and the peers of the file as far as that knows their numbers.
-fn last_view(
-    fleet: &Fleet,
-    tunnel: &linerate_tunnel::ConfigFile,
-    seal: &Seal,
-) -> Result<Option<(Saved, Peers)>, String> {
+fn last_view(here: &Here) -> Result<Option<(Saved, Peers)>, String> {
+    let Here { fleet, tunnel, .. } = here;
     let Some(saved) = fleet.saved()? else { return Ok(None) };
     let sections = peers::sections(&tunnel.document, &tunnel.interface)?;
     let peer = |(key, section): (&PublicKey, &peers::Section)| {
-        let value = section.value(key, saved.number(key)?, seal).ok()?;
-        Some((*key, Arc::new(peers::read(key, &value, seal, &tunnel.interface).ok()?)))
+        let peer = peers::peer(key, saved.number(key)?, section.text(), &tunnel.interface).ok()?;
+        Some((*key, Arc::new(peer)))
     };
     let peers = sections.iter().filter_map(peer).collect();
     Ok(Some((saved, peers)))
 }
 
 /// What is the same for all gateways, once the store tells.
-async fn config_of_store(fleet: &Fleet) -> Config {
+async fn config_of_store(here: &Here) -> Config {
+    let Here { fleet, seal, .. } = here;
     let mut complaint = String::new();
     loop {
         let said = match fleet.client.get(&fleet.keys.config()).await {
-            Ok((_, Some(kv))) => match layout::read(&kv.value) {
+            Ok((_, Some(kv))) => match layout::read(seal, &kv) {
                 Ok(config) => return config,
                 Err(why) => format!("the fleet's `config': {why}"),
             },
@@ -287,22 +325,42 @@ async fn config_of_store(fleet: &Fleet) -> Config {
     }
 }
 
-/// Waits for the parts, for some time.
-async fn end(parts: Vec<JoinHandle<()>>) {
-    let all = async {
-        for part in parts {
-            let _ = part.await;
-        }
-    };
-    let _ = timeout(END_TIME, all).await;
-}
-
 fn for_gateway(peer: &peers::Peer) -> Arc<gateway::Peer> {
     let (public_key, allowed_ips) = (peer.contents.public_key, peer.contents.allowed_ips.clone());
     Arc::new(gateway::Peer { public_key, allowed_ips })
 }
 
 impl Service {
+    /// Follows the store and tells what it sees, until this is no gateway any more or a part has ended.
+    async fn serve(&mut self, parts: &mut Parts) -> Result<(), String> {
+        let mut ticks = interval(STATUS_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut last_seen, mut last_status) = (Instant::now(), None);
+        loop {
+            tokio::select! {
+                Some(said) = parts.heard.recv() => self.hear(said).await?,
+                _ = parts.seen.changed() => {}
+                _ = ticks.tick() => {}
+                outcome = &mut parts.gateway => {
+                    return outcome.unwrap_or_else(|error| Err(format!("the part of the gateway has ended: {error}")));
+                }
+            }
+            let is_seen = *parts.seen.borrow_and_update();
+            if is_seen {
+                last_seen = Instant::now();
+            }
+            let store = Store { is_seen, is_stale: last_seen.elapsed() > self.config.max_stale() };
+            self.store.send_if_modified(|known| std::mem::replace(known, store) != store);
+            let status = self.status(parts, store);
+            if last_status.as_ref() != Some(&status) {
+                if let Err(error) = local::write_json(&local::status(&self.name), &status) {
+                    self.complain(error);
+                }
+                last_status = Some(status);
+            }
+        }
+    }
+
     /// Follows what the store says.
     async fn hear(&mut self, said: Said) -> Result<(), String> {
         let (before, difference) = match said {
@@ -407,13 +465,18 @@ impl Service {
         }
     }
 
-    fn status(&self) -> ServiceStatus {
+    fn status(&self, parts: &Parts, store: Store) -> ServiceStatus {
         ServiceStatus {
+            pid: std::process::id(),
             applied: *self.applied.borrow(),
+            written: *parts.written.borrow(),
             peers: self.view.peers().len(),
+            store_is_seen: store.is_seen,
+            store_is_stale: store.is_stale,
+            daemon_is_told: parts.told.borrow().is_some(),
             hold: self.view.hold().map(hold_text),
             refused: self.view.refused().values().cloned().collect(),
-            ..ServiceStatus::default()
+            gateway: parts.status.borrow().clone(),
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::arguments::Status;
 use crate::feed::now;
 use crate::gateway::Seen;
 use crate::local::{self, Fleet};
+use crate::seal::Seal;
 use crate::store::KeyValue;
 use crate::store::layout::{self, Applied, Config, Gateway, Key, Member, Next};
 
@@ -22,6 +23,8 @@ struct Stored {
     members: BTreeMap<u8, Member>,
     gateways: BTreeMap<u8, Gateway>,
     applied: BTreeMap<u8, Applied>,
+    /// What is none of these, by its key.
+    refused: Vec<String>,
 }
 
 pub(super) async fn run(arguments: &Status) -> Result<ExitCode, String> {
@@ -55,17 +58,30 @@ async fn read(fleet: &Fleet) -> Result<Stored, String> {
     for key in [keys.config(), keys.next()] {
         all.extend(fleet.client.get(&key).await.map_err(|error| error.to_string())?.1);
     }
-    for kv in all {
-        match keys.read(&kv.key) {
-            Key::Config => stored.config = layout::read(&kv.value).ok(),
-            Key::Next => stored.next = layout::read(&kv.value).ok(),
-            Key::Member(number) => drop(layout::read(&kv.value).map(|value| stored.members.insert(number, value))),
-            Key::Gateway(number) => drop(layout::read(&kv.value).map(|value| stored.gateways.insert(number, value))),
-            Key::Applied(number) => drop(layout::read(&kv.value).map(|value| stored.applied.insert(number, value))),
-            _ => {}
+    let seal = fleet.seal()?;
+    for kv in &all {
+        if let Err(why) = stored.take(keys.read(&kv.key), &seal, kv) {
+            let key = linerate_cli::for_people(&String::from_utf8_lossy(&kv.key)).to_string();
+            stored.refused.push(format!("{key} in the store is refused: {why}"));
         }
     }
     Ok(stored)
+}
+
+impl Stored {
+    fn take(&mut self, key: Key, seal: &Seal, kv: &KeyValue) -> Result<(), String> {
+        match key {
+            Key::Config => self.config = Some(layout::read(seal, kv)?),
+            Key::Next => self.next = Some(layout::read(seal, kv)?),
+            Key::Member(number) => drop(self.members.insert(number, layout::read(seal, kv)?)),
+            Key::Gateway(number) => drop(self.gateways.insert(number, layout::read(seal, kv)?)),
+            Key::Applied(number) => {
+                self.applied.insert(number, layout::read(seal, kv)?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// What the service here sees of a gateway, if it runs.
@@ -103,6 +119,7 @@ fn print_json(
         "epoch": stored.config.as_ref().map(|config| config.epoch),
         "peers": stored.next.as_ref().map(|next| next.peers),
         "gateways": stored.members.iter().map(member).collect::<Vec<_>>(),
+        "refused": stored.refused,
         "service": service,
     });
     let mut text = serde_json::to_vec_pretty(&value).map_err(|error| error.to_string())?;
@@ -150,6 +167,7 @@ fn print_table(
     if let Some(trouble) = trouble {
         eprint_line(&format!("{trouble} Above is what was known last"));
     }
+    stored.refused.iter().for_each(|why| eprint_line(why));
     match service {
         None => eprint_line(&format!("the service does not run here: `linerate fleet run {}'", fleet.name)),
         Some(service) => say(service),

@@ -1,4 +1,5 @@
-//! What is in the store, below `/linerate/FLEET/`. Values are JSON.
+//! What is in the store, below `/linerate/FLEET/`. A value is a line of JSON, and a line with its MAC in base64
+//! ([`Seal::mac`]): whoever can write to the store and does not have the shared private key makes no value that counts.
 //!
 //! | key | value | who writes it |
 //! |---|---|---|
@@ -10,18 +11,23 @@
 //! | `confirmed` | [`Confirmed`] | `accept` |
 //! | `applied/ID` | [`Applied`] | the service; nobody watches it |
 //!
-//! Who reads them takes them for a stranger's: whoever may write to the store is not root here.
+//! A MAC does not tell when a value was written, so an old one can be put back. What is read is checked like a stranger's all
+//! the same: it may be of another version.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use ipnet::Ipv6Net;
 use linerate_control::keys::PublicKey;
 use linerate_control::tunnel_file::FleetName;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::{KeyValue, Operation};
 use crate::gateway::GATEWAYS_MAX;
+use crate::seal::Seal;
 
 /// The longest value in bytes.
 pub const VALUE_MAX: usize = 32 << 10;
@@ -220,20 +226,36 @@ impl Keys {
     }
 }
 
-/// A value as JSON.
-pub fn value(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("these values have only names for keys")
+/// What puts a value there.
+pub fn put(seal: &Seal, key: String, value: &impl Serialize) -> Operation {
+    let value = signed(seal, &key, value);
+    Operation::Put(key, value)
+}
+
+/// A value of this key, with its MAC.
+pub fn signed(seal: &Seal, key: &str, value: &impl Serialize) -> Vec<u8> {
+    let mut text = serde_json::to_vec(value).expect("these values have only names for keys");
+    let mac = BASE64.encode(seal.mac(key.as_bytes(), &text));
+    text.push(b'\n');
+    text.extend_from_slice(mac.as_bytes());
+    text
 }
 
 /// Reads a value.
 ///
 /// # Errors
 /// Why it is none.
-pub fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
-    if value.len() > VALUE_MAX {
+pub fn read<T: DeserializeOwned>(seal: &Seal, kv: &KeyValue) -> Result<T, String> {
+    if kv.value.len() > VALUE_MAX {
         return Err(format!("its value is longer than {VALUE_MAX} bytes"));
     }
-    serde_json::from_slice(value).map_err(|error| format!("its value is not as it should be: {error}"))
+    let end = kv.value.iter().rposition(|byte| *byte == b'\n').unwrap_or(kv.value.len());
+    let (text, mac) = kv.value.split_at(end);
+    let mac = BASE64.decode(mac.trim_ascii()).unwrap_or_default();
+    if !seal.has_mac(&kv.key, text, &mac) {
+        return Err("it was not written with this fleet's private key".to_owned());
+    }
+    serde_json::from_slice(text).map_err(|error| format!("its value is not as it should be: {error}"))
 }
 
 impl Config {
@@ -270,6 +292,27 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_counts_at_its_key_alone_and_only_as_it_was_written() {
+        let seal = crate::peers::tests::seal();
+        let keys = Keys::of(&"berlin".parse().unwrap());
+        let value = signed(&seal, &keys.confirmed(), &Confirmed { revision: 7 });
+        let kv = |key: String, value: &[u8]| KeyValue { key: key.into(), value: value.into(), created: 1, modified: 1 };
+        let revision = |kv: &KeyValue| read(&seal, kv).map(|Confirmed { revision }| revision);
+        assert_eq!(revision(&kv(keys.confirmed(), &value)), Ok(7));
+        let text = String::from_utf8(value.clone()).unwrap();
+        let (line, mac) = text.split_once('\n').unwrap();
+        let hostile = [line.to_owned(), format!("{line}\n"), mac.to_owned(), text.replace('7', "8"), String::new()];
+        for text in &hostile {
+            assert!(
+                revision(&kv(keys.confirmed(), text.as_bytes())).is_err_and(|why| why.contains("private key")),
+                "{text}"
+            );
+        }
+        assert!(revision(&kv(keys.next(), &value)).is_err());
+        assert!(revision(&kv(keys.confirmed(), &[b' '; VALUE_MAX + 1])).is_err_and(|why| why.contains("longer")));
+    }
 
     #[test]
     fn each_key_is_read_as_it_is_written_and_others_are_none() {

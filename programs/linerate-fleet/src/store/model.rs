@@ -4,6 +4,15 @@ use std::collections::BTreeMap;
 
 use super::{Compare, KeyValue, Operation, Outcome, Transaction};
 
+/// What a put makes of its key at a revision.
+///
+/// # Panics
+/// It is no put.
+pub fn key_value(put: Operation, revision: i64) -> KeyValue {
+    let (Operation::Put(key, value) | Operation::PutLeased(key, value, _)) = put else { panic!("{put:?} is no put") };
+    KeyValue { key: key.into_bytes(), value, created: revision, modified: revision }
+}
+
 /// A store in memory.
 #[derive(Clone, Default)]
 pub struct Model {
@@ -31,15 +40,10 @@ impl Model {
         self.revision += 1;
         for operation in &transaction.operations {
             match operation {
-                Operation::Put(key, value) | Operation::PutLeased(key, value, _) => {
+                Operation::Put(key, _) | Operation::PutLeased(key, ..) => {
                     let created = self.keys.get(key).map_or(self.revision, |kv| kv.created);
-                    let kv = KeyValue {
-                        key: key.clone().into_bytes(),
-                        value: value.clone(),
-                        created,
-                        modified: self.revision,
-                    };
-                    self.keys.insert(key.clone(), kv);
+                    let kv = key_value(operation.clone(), self.revision);
+                    self.keys.insert(key.clone(), KeyValue { created, ..kv });
                 }
                 Operation::Delete(key) => drop(self.keys.remove(key)),
                 Operation::DeleteAll(prefix) => self.keys.retain(|key, _| !key.starts_with(prefix.as_str())),

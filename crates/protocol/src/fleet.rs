@@ -5,7 +5,7 @@
 //! gateways say where a peer is, and bound the timestamps of its handshakes from below (floors).
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -119,6 +119,8 @@ pub(crate) struct Fleet {
     peers: BTreeMap<u32, PeerId>,
     numbers: BTreeMap<PeerId, u32>,
     hinted: BTreeMap<PeerId, SocketAddr>,
+    /// Peers whose last handshake, as far as known, was one of another gateway: it knows better where they are.
+    elsewhere: BTreeSet<PeerId>,
 }
 
 impl Fleet {
@@ -137,6 +139,7 @@ impl Fleet {
 
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.hinted.remove(&peer);
+        self.elsewhere.remove(&peer);
         if let Some(number) = self.numbers.remove(&peer) {
             self.peers.remove(&number);
         }
@@ -154,8 +157,8 @@ impl Device {
         match &mut self.indices.fleet {
             Some(fleet) => fleet.reader = reader,
             none => {
-                let (peers, numbers, hinted) = Default::default();
-                *none = Some(Box::new(Fleet { reader, is_stale: false, peers, numbers, hinted }));
+                let (peers, numbers, hinted, elsewhere) = Default::default();
+                *none = Some(Box::new(Fleet { reader, is_stale: false, peers, numbers, hinted, elsewhere }));
             }
         }
         true
@@ -174,6 +177,12 @@ impl Device {
     /// Whether a packet to the peer could be sealed.
     pub fn has_session(&self, now: Boottime, id: PeerId) -> bool {
         self.get(id).is_some_and(|peer| peer.may_seal(now))
+    }
+
+    /// Whether hints know better than this device where the peer is: it has no session here, or the last handshake was
+    /// one of another gateway.
+    pub fn believes_hints(&self, now: Boottime, id: PeerId) -> bool {
+        !self.has_session(now, id) || self.indices.fleet.as_ref().is_some_and(|fleet| fleet.elsewhere.contains(&id))
     }
 
     /// Gives a peer its number in the fleet, and takes it away from another that has it. False, without a change, if
@@ -213,6 +222,13 @@ impl Device {
         }
     }
 
+    /// An authentic handshake message of now has told where the peer is.
+    pub(crate) fn note_here(&mut self, id: PeerId) {
+        if let Some(fleet) = &mut self.indices.fleet {
+            fleet.elsewhere.remove(&id);
+        }
+    }
+
     /// Tells what has been sent to a peer and accepted from it.
     pub(crate) fn report_timestamps(&self, id: PeerId, effects: &mut dyn Effects) {
         if let Some(peer) = self.get(id).filter(|_| self.in_fleet()) {
@@ -226,6 +242,7 @@ impl Device {
         let limit = Timestamp::at(wall.saturating_add(FLOOR_AHEAD_MAX));
         let Some(peer) = self.get_mut(id) else { return true };
         let sent = hint.sent.map(Timestamp);
+        let known = (peer.timestamp_sent, peer.timestamp_seen);
         if let Some(sent) = sent.filter(|sent| *sent <= limit) {
             peer.timestamp_sent = peer.timestamp_sent.max(sent);
         }
@@ -233,8 +250,12 @@ impl Device {
             peer.timestamp_seen = peer.timestamp_seen.max(Timestamp(received));
             peer.has_floor = true;
         }
-        if let (Some(fleet), Some(endpoint)) = (&mut self.indices.fleet, hint.endpoint) {
-            fleet.hinted.insert(id, endpoint);
+        let is_later = known != (peer.timestamp_sent, peer.timestamp_seen);
+        if let Some(fleet) = &mut self.indices.fleet {
+            hint.endpoint.map(|endpoint| fleet.hinted.insert(id, endpoint));
+            if is_later {
+                fleet.elsewhere.insert(id);
+            }
         }
         sent.is_none_or(|sent| sent <= limit)
     }

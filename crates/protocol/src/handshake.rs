@@ -195,6 +195,8 @@ impl Device {
 
         if !provisional {
             cx.effects.roam(id);
+            #[cfg(feature = "fleet")]
+            self.note_here(id);
         }
         cx.effects.session_added(&session);
         self.release_evicted(evicted, cx.effects);
@@ -262,6 +264,8 @@ impl Device {
     fn handshake_done(&mut self, now: Now, id: PeerId, effects: &mut dyn Effects) {
         let Some(peer) = self.get_mut(id) else { return };
         peer.attempts = 0;
+        #[cfg(feature = "fleet")]
+        self.note_here(id);
         effects.handshake_done(id, now.wall);
     }
 }

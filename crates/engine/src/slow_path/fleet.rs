@@ -57,7 +57,7 @@ impl<B: Backend> SlowPath<B> {
             // Not for the log of every day: one gateway whose clock is wrong says so of all peers.
             tracing::debug!("peer {:?}: a time that is far ahead of the clock here is left out", change.public_key);
         }
-        change.endpoint.or_else(|| hint.endpoint.filter(|_| !self.device.has_session(now.boot, id)))
+        change.endpoint.or_else(|| hint.endpoint.filter(|_| self.device.believes_hints(now.boot, id)))
     }
 
     fn set_number(&mut self, id: PeerId, number: u32) {

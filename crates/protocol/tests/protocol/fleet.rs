@@ -194,6 +194,31 @@ fn with_a_floor_an_initiation_counts_at_once_and_an_old_one_not_at_all() {
 }
 
 #[test]
+fn hints_count_unless_the_last_handshake_was_ours() {
+    let mut net = connected(10);
+    let (at_a, at_client, now) = (net.nodes[A].peer(), net.nodes[CLIENT].peer(), net.now);
+    let believes = |net: &Net| net.nodes[A].device.believes_hints(net.now.boot, at_a);
+    let there = |received| Hint { endpoint: Some(elsewhere()), sent: None, received: Some(received) };
+    assert!(!believes(&net));
+    hint(&mut net, A, there(stamp(now.wall - Duration::from_secs(1))));
+    assert!(!believes(&net), "an old handshake, of before ours");
+    hint(&mut net, A, there(stamp(now.wall + Duration::from_secs(1))));
+    assert!(believes(&net), "another gateway had a later one, and the session here is still good");
+    net.run_for(Duration::from_secs(6));
+    net.call(CLIENT, |node, now, rng| node.device.initiate_now(now, rng, at_client, &mut node.host));
+    net.run_for(Duration::from_millis(100));
+    assert!(!believes(&net), "the client has come back");
+    let sent = Some(stamp(net.now.wall));
+    hint(&mut net, A, Hint { sent, ..there(stamp(WALL)) });
+    assert!(believes(&net));
+    net.run_for(Duration::from_secs(6));
+    net.call(A, |node, now, rng| node.device.initiate_now(now, rng, at_a, &mut node.host));
+    assert!(believes(&net), "it has not answered");
+    net.run_for(Duration::from_millis(100));
+    assert!(!believes(&net));
+}
+
+#[test]
 fn a_gateway_whose_view_is_too_old_neither_begins_nor_answers_handshakes_and_carries_on() {
     let mut net = connected(9);
     let (at_a, at_client) = (net.nodes[A].peer(), net.nodes[CLIENT].peer());

@@ -11,7 +11,7 @@ for n in 1 2; do
   address c e$n 10.$n.0.1/24
   address g$n f$n 10.$n.0.2/24
   address g$n lo 192.0.2.100/32
-  ip -n g$n route add 192.0.2.1/32 via 10.$n.0.1 src 192.0.2.100
+  ip -n g$n route add 192.0.2.1/32 via 10.$n.0.1 # which would have it send from 10.$n.0.2
 done
 address_is_at() { ip -n c route replace 192.0.2.100/32 via 10."$1".0.2 src 192.0.2.1; } # NUMBER
 address_is_at 1
@@ -29,7 +29,7 @@ wg_address c wg3 10.9.0.2/24
 
 client=$(public client | hex)
 ask() { printf '%s\n' "${@:2}" '' | uapi "$1"; } # IFACE LINE...
-set_fleet() { ask "$1" set=1 fleet_gateway="${1#wg}" fleet_index_key="$index_key" public_key="$client" fleet_number=7 "${@:2}"; }
+set_fleet() { ask "$1" set=1 fleet_gateway="${1#wg}" fleet_index_key="$index_key" fleet_address=192.0.2.100 public_key="$client" fleet_number=7 "${@:2}"; }
 initiations() { ask wg3 stats=1 | sed -n 's/^handshake_initiations_sent=//p'; }
 
 expect "a number without a fleet" errno=-22 "$(ask wg1 set=1 public_key="$client" fleet_number=7)"
@@ -57,3 +57,4 @@ wait "$pinging" || true
 pings c 10.9.0.1
 expect "initiations of the client, which needed none" 1 "$(initiations)"
 expect "endpoint of the client" "$endpoint" "$(endpoint g2 wg2)"
+expect "endpoint of the gateways, as the client sees it" 192.0.2.100:50000 "$(endpoint c wg3)"

@@ -36,6 +36,8 @@ pub fn to_device_change(update: &DeviceUpdate) -> DeviceChange {
             .as_ref()
             .map(|fleet| fleet.as_ref().map(|gateway| (gateway.number, IndexKey::new(gateway.index_key.as_bytes())))),
         #[cfg(feature = "fleet")]
+        fleet_address: update.fleet_address,
+        #[cfg(feature = "fleet")]
         fleet_forward: update.fleet_forward,
         #[cfg(feature = "fleet")]
         fleet_stale: update.fleet_stale,

@@ -21,6 +21,9 @@ fn what_is_read_is_written_again() {
         "set=1\nfleet_gateway=none\n\n".into(),
         "set=1\nfleet_forward=127.0.0.1:51822\nfleet_stale=true\n\n".into(),
         "set=1\nfleet_forward=none\nfleet_stale=false\n\n".into(),
+        "set=1\nfleet_address=192.0.2.100\n\n".into(),
+        "set=1\nfleet_address=2001:db8::100\nfleet_forward=127.0.0.1:51822\n\n".into(),
+        "set=1\nfleet_address=none\n\n".into(),
         format!("set=1\npublic_key={key}\nfleet_hint=192.0.2.1:7,{stamp},none\ninitiate=true\n\n"),
         format!("set=1\npublic_key={key}\nfleet_hint=none,none,{}\n\n", "0".repeat(24)),
     ] {
@@ -36,6 +39,13 @@ fn half_a_gateway_and_damaged_hints_are_refused() {
         .into_iter()
         // What strangers send is shown to this host alone.
         .chain(["fleet_forward=192.0.2.1:1", "fleet_forward=[::1]:1", "fleet_forward=127.0.0.1", "fleet_stale=1"])
+        .chain([
+            "fleet_address=",
+            "fleet_address=192.0.2.1:1",
+            "fleet_address=[::1]",
+            "fleet_address=::",
+            "fleet_address=fe80::1%lo",
+        ])
     {
         assert!(update(&format!("set=1\n{line}\n\n")).is_none(), "{line}");
     }

@@ -30,6 +30,10 @@ pub struct DeviceChange {
     /// Its number in a fleet and the fleet's key; `Some(None)` leaves the fleet.
     #[cfg(feature = "fleet")]
     pub fleet: Option<Option<(u8, IndexKey)>>,
+    /// The address that clients know, from which datagrams leave to a peer that has not yet written here; `Some(None)`: the
+    /// system chooses.
+    #[cfg(feature = "fleet")]
+    pub fleet_address: Option<Option<IpAddr>>,
     /// Where datagrams of other gateways' sessions go; `Some(None)`: they are dropped.
     #[cfg(feature = "fleet")]
     pub fleet_forward: Option<Option<SocketAddrV4>>,

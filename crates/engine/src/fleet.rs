@@ -32,6 +32,8 @@ const PEERS_PER_LOCK: usize = 1024;
 #[derive(Default)]
 pub struct Fleet {
     forwarding: RwLock<Option<Forwarding>>,
+    /// The address that clients know.
+    address: RwLock<Option<IpAddr>>,
     /// The peer of each number.
     numbers: RwLock<Vec<Option<PeerId>>>,
     /// Counts changes of peers.
@@ -65,6 +67,17 @@ impl Fleet {
     /// Where they are forwarded to.
     pub fn forwards_to(&self) -> Option<SocketAddrV4> {
         self.forwarding.read().expect("a panic aborts the process").as_ref().map(|forwarding| forwarding.to)
+    }
+
+    /// Clients know the gateways by this address, or by none.
+    pub fn set_address(&self, address: Option<IpAddr>) {
+        *self.address.write().expect("a panic aborts the process") = address;
+    }
+
+    /// The address to send from to a peer that has not yet written to one of ours: it knows the fleet's alone.
+    pub fn source_addr(&self, to: IpAddr) -> Option<IpAddr> {
+        let address = *self.address.read().expect("a panic aborts the process");
+        address.filter(|address| address.is_ipv4() == to.is_ipv4())
     }
 
     /// The peer with this number is `peer`, or there is none.

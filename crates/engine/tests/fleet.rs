@@ -3,6 +3,8 @@
 
 mod hosts;
 
+use std::net::IpAddr;
+
 use hosts::{Clock, Host, settle, udp};
 use linerate_engine::config::{ConfigError, DeviceChange, FleetChange, PeerChange};
 use linerate_engine::fleet::{FORWARD_HEADER, FORWARD_VERSION, changes};
@@ -53,6 +55,61 @@ fn a_hint_does_not_move_a_client_that_is_here() {
     let fleet = FleetChange { hint, ..FleetChange::default() };
     gate.set_peer(PeerChange { fleet, ..PeerChange::new(client.public_key) });
     assert_eq!(gate.slow_path.get().peers[0].endpoint, Some(client.outer));
+    // Unless another gateway has had a later handshake: the client has moved, and the session here is of before.
+    let elsewhere = "203.0.113.1:9".parse().ok();
+    let hint = Some(Hint { endpoint: elsewhere, received: Some([0x7f; 12]), ..Hint::default() });
+    let fleet = FleetChange { hint, ..FleetChange::default() };
+    gate.set_peer(PeerChange { fleet, ..PeerChange::new(client.public_key) });
+    assert_eq!(gate.slow_path.get().peers[0].endpoint, elsewhere);
+}
+
+/// A gateway with the fleet's address, a client that it is told to begin with, and the sources that the client sees.
+fn addressed(fleet_address: &str) -> (Host, Vec<IpAddr>) {
+    let (net, clock) = (MemoryNet::new(1000), Clock::new());
+    let (mut gate, mut client) = (Host::new(&net, &clock, 1), Host::new(&net, &clock, 2));
+    client.add_peer(&gate);
+    gateway(&mut gate);
+    net.add_source("192.0.2.100".parse().unwrap());
+    let address = Some(fleet_address.parse().ok());
+    gate.slow_path.set(DeviceChange { fleet_address: address, ..DeviceChange::default() }).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let to = client.outer;
+    net.set_fate(move |datagram| {
+        if datagram.to == to {
+            tell.send(datagram.source.ip()).unwrap();
+        }
+        Fate::Deliver
+    });
+    let hint = Some(Hint { endpoint: Some(client.outer), ..Hint::default() });
+    let fleet = FleetChange { number: Some(9), hint, initiate: true };
+    gate.set_peer(PeerChange { fleet, ..PeerChange::new(client.public_key) });
+    settle(&mut [&mut gate, &mut client]);
+    (gate, told.try_iter().collect())
+}
+
+#[test]
+fn an_initiation_leaves_from_the_fleets_address() {
+    let (_, sources) = addressed("192.0.2.100");
+    assert_eq!(sources.first(), Some(&"192.0.2.100".parse().unwrap()));
+    // Of the other family, or not of this host: the system chooses.
+    for other in ["2001:db8::100", "192.0.2.99", "none"] {
+        let (gate, sources) = addressed(other);
+        assert_eq!(sources.first(), Some(&gate.outer.ip()), "{other}");
+    }
+}
+
+#[test]
+fn the_fleets_address_is_forgotten_with_the_fleet() {
+    let (net, clock) = (MemoryNet::new(1000), Clock::new());
+    let mut host = Host::new(&net, &clock, 1);
+    let address: IpAddr = "192.0.2.100".parse().unwrap();
+    let addressed = || DeviceChange { fleet_address: Some(Some(address)), ..DeviceChange::default() };
+    assert!(matches!(host.slow_path.set(addressed()), Err(ConfigError::NoFleet)));
+    join(&mut host, 1);
+    host.slow_path.set(addressed()).unwrap();
+    assert_eq!(host.shared.fleet.source_addr("192.0.2.1".parse().unwrap()), Some(address));
+    host.slow_path.set(DeviceChange { fleet: Some(None), ..DeviceChange::default() }).unwrap();
+    assert_eq!(host.shared.fleet.source_addr("192.0.2.1".parse().unwrap()), None);
 }
 
 #[test]

@@ -143,6 +143,7 @@ struct Wires {
     gso: bool,
     gso_batches: u64,
     unreachable: Option<SocketAddr>,
+    source: Option<IpAddr>,
     full: Option<SocketAddr>,
     waits: u64,
 }
@@ -160,6 +161,7 @@ impl MemoryNet {
             gso: true,
             gso_batches: 0,
             unreachable: None,
+            source: None,
             full: None,
             waits: 0,
         };
@@ -195,6 +197,11 @@ impl MemoryNet {
     /// How many GSO batches were sent.
     pub fn gso_batches(&self) -> u64 {
         lock(&self.shared).gso_batches
+    }
+
+    /// Lets every socket send from `address` as well as from its own.
+    pub fn add_source(&self, address: IpAddr) {
+        lock(&self.shared).source = Some(address);
     }
 
     /// Removes the route to `address`: sends to it fail with ENETUNREACH.
@@ -307,9 +314,11 @@ impl MemorySocket {
         if wires.unreachable == Some(message.to) {
             return errno(libc::ENETUNREACH);
         }
-        if message.from.is_some_and(|from| from != source.ip()) {
+        let from = message.from.unwrap_or(source.ip());
+        if from != source.ip() && wires.source != Some(from) {
             return errno(libc::EINVAL);
         }
+        let source = SocketAddr::new(from, source.port());
         let whole = message.contents.len().max(1);
         let size = match message.segment.map(usize::from) {
             Some(0) => return errno(libc::EINVAL),

@@ -2,6 +2,7 @@
 //!
 //! A daemon forgets its part in the fleet when it ends, so whoever runs next is told all of it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct Part {
     pub interface: InterfaceName,
     /// This gateway.
     pub gateway: Gateway,
+    /// The address by which clients know the fleet.
+    pub address: IpAddr,
     /// The peers in force.
     pub peers: watch::Receiver<Arc<Peers>>,
     /// How often a daemon was told; none if there is none.
@@ -116,7 +119,8 @@ impl Part {
         };
         let numbers: Vec<PeerUpdate> = peers.iter().filter(|(_, peer)| peer.is_enabled).map(numbered).collect();
         let fleet = Some(Some(self.gateway.clone()));
-        let mut updates = vec![DeviceUpdate { fleet, ..DeviceUpdate::default() }];
+        let fleet_address = Some(Some(self.address));
+        let mut updates = vec![DeviceUpdate { fleet, fleet_address, ..DeviceUpdate::default() }];
         let part = |peers: &[PeerUpdate]| DeviceUpdate { peers: peers.to_vec(), ..DeviceUpdate::default() };
         updates.extend(numbers.chunks(NUMBERS_MAX).map(part));
         updates

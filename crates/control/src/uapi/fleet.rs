@@ -59,7 +59,7 @@ pub struct FleetUpdate {
 #[cfg(feature = "fleet")]
 mod text {
     use std::fmt::Write as _;
-    use std::net::{SocketAddr, SocketAddrV4};
+    use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
     use super::{FleetChanges, FleetPeer, FleetUpdate, Gateway, Hint};
     use crate::endpoint;
@@ -83,6 +83,15 @@ mod text {
             return Ok(None);
         }
         decimal(value, 63).and_then(|number| number.try_into().ok()).map(Some).ok_or(GATEWAY)
+    }
+
+    pub(in crate::uapi) fn address(value: &[u8]) -> Result<Option<IpAddr>, LineError> {
+        if value == b"none" {
+            return Ok(None);
+        }
+        let address = std::str::from_utf8(value).ok().and_then(|text| text.parse::<IpAddr>().ok());
+        let address = address.filter(|address| !address.is_unspecified() && !address.is_multicast());
+        address.map(Some).ok_or(LineError::Expected("an IP address of this host, or `none`"))
     }
 
     /// Reads `fleet_forward`. Only this host may get what a stranger has sent.
@@ -111,6 +120,11 @@ mod text {
             Some(Some(Gateway { number, index_key })) => {
                 writeln!(text, "fleet_gateway={number}\nfleet_index_key={}", &**index_key.to_hex())?;
             }
+        }
+        match update.fleet_address {
+            None => {}
+            Some(None) => text.write_str("fleet_address=none\n")?,
+            Some(Some(address)) => writeln!(text, "fleet_address={address}")?,
         }
         match update.fleet_forward {
             None => {}
@@ -221,4 +235,4 @@ mod text {
 #[cfg(feature = "fleet")]
 pub use text::parse_changes;
 #[cfg(feature = "fleet")]
-pub(super) use text::{forward, gateway, stale, write_device};
+pub(super) use text::{address, forward, gateway, stale, write_device};

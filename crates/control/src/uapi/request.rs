@@ -58,6 +58,8 @@ pub struct DeviceUpdate {
     pub replace_peers: bool,
     /// Its place in a fleet; `Some(None)` leaves it. Only linerated knows fleets.
     pub fleet: Option<Option<Gateway>>,
+    /// The address by which clients know the fleet, which its gateways send from; `Some(None)`: the system chooses.
+    pub fleet_address: Option<Option<IpAddr>>,
     /// The port of this host that gets datagrams of other gateways' sessions; `Some(None)`: they are dropped.
     pub fleet_forward: Option<Option<SocketAddrV4>>,
     /// Whether what the fleet knows of its peers is too old: no handshake begins or is answered then.
@@ -343,6 +345,9 @@ fn parse_set(text: &[u8]) -> Result<DeviceUpdate, RequestError> {
             match key {
                 b"fleet_gateway" => crate::uapi::fleet::gateway(value).map(|number| gateway = Some(number)),
                 b"fleet_index_key" => secret(value).map(|key| index_key = Some(key)),
+                b"fleet_address" => {
+                    crate::uapi::fleet::address(value).map(|address| device.fleet_address = Some(address))
+                }
                 b"fleet_forward" => crate::uapi::fleet::forward(value).map(|to| device.fleet_forward = Some(to)),
                 b"fleet_stale" => crate::uapi::fleet::stale(value).map(|is_stale| device.fleet_stale = Some(is_stale)),
                 _ => Err(LineError::UnknownKey),

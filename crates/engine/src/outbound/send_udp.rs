@@ -91,7 +91,10 @@ impl<'a, S: Socket> SendTarget<'a, S> {
             shared.slow_path_queue.request_source_addr_check(peer);
         }
         let takes_gso = socket.offloads().gso && endpoint.takes_gso(now);
-        Ok(Self { socket, peer, to, from: endpoint.source_addr(), takes_gso })
+        let from = endpoint.source_addr();
+        #[cfg(feature = "fleet")]
+        let from = from.or_else(|| shared.fleet.source_addr(to.ip()));
+        Ok(Self { socket, peer, to, from, takes_gso })
     }
 
     fn transmit<'b>(&self, contents: &'b [u8], tos: u8, segment: Option<u16>) -> Transmit<'b> {

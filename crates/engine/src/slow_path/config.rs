@@ -101,7 +101,7 @@ impl<B: Backend> SlowPath<B> {
             self.set_earliest_time(time);
         }
         #[cfg(feature = "fleet")]
-        self.set_fleet_of_device(change.fleet, change.fleet_forward, change.fleet_stale);
+        self.set_fleet_of_device(change.fleet, change.fleet_address, change.fleet_forward, change.fleet_stale);
         if change.replace_peers {
             let all: Vec<_> = self.device.peers().collect();
             for id in all {

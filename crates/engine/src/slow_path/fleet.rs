@@ -1,6 +1,6 @@
 //! What a fleet knows, as changes of the device.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
 use linerate_protocol::PeerId;
 use linerate_protocol::fleet::IndexKey;
@@ -17,13 +17,15 @@ impl<B: Backend> SlowPath<B> {
         let joined = change.fleet.as_ref().map_or(self.device.in_fleet(), Option::is_some);
         let numbered = change.peers.iter().any(|peer| peer.fleet.number.is_some());
         let forwards = matches!(change.fleet_forward, Some(Some(_)));
-        (joined || !(numbered || forwards)).then_some(()).ok_or(ConfigError::NoFleet)
+        let addressed = matches!(change.fleet_address, Some(Some(_)));
+        (joined || !(numbered || forwards || addressed)).then_some(()).ok_or(ConfigError::NoFleet)
     }
 
     /// Joins or leaves the fleet, and takes what else concerns the whole device.
     pub(super) fn set_fleet_of_device(
         &mut self,
         place: Option<Option<(u8, IndexKey)>>,
+        address: Option<Option<IpAddr>>,
         forward: Option<Option<SocketAddrV4>>,
         is_stale: Option<bool>,
     ) {
@@ -33,8 +35,12 @@ impl<B: Backend> SlowPath<B> {
             Some(None) => {
                 self.device.leave_fleet();
                 self.shared.fleet.forget_numbers();
+                self.shared.fleet.set_address(None);
             }
             Some(Some((gateway, key))) => drop(self.device.join_fleet(gateway, key)),
+        }
+        if let Some(address) = address {
+            self.shared.fleet.set_address(address);
         }
         if let Some(is_stale) = is_stale {
             self.device.set_stale(is_stale);
@@ -45,8 +51,8 @@ impl<B: Backend> SlowPath<B> {
         }
     }
 
-    /// Takes number and hint of a peer. Returns the endpoint to set: the configured one, or the hinted one if the peer
-    /// has no session here, which would know better.
+    /// Takes number and hint of a peer. Returns the endpoint to set: the configured one, or the hinted one unless a session
+    /// here knows better.
     pub(super) fn set_fleet(&mut self, id: PeerId, change: &PeerChange) -> Option<SocketAddr> {
         let now = self.shared.backend.now();
         if let Some(number) = change.fleet.number {

@@ -229,6 +229,7 @@ fn start(here: Here, config: Config, last: Option<(Saved, Peers)>) -> Result<(Se
     let part = daemon::Part {
         interface: interface.clone(),
         gateway: Gateway { number, index_key: index_key.clone() },
+        address: config.address.ip(),
         peers: in_force,
         told: told_to,
     };

@@ -137,6 +137,11 @@ impl Fleet {
         self.hinted.get(&peer) == Some(&source)
     }
 
+    /// Whether another gateway had the peer's last handshake, as far as known, and nobody has asked for one here since.
+    pub(crate) fn is_elsewhere(&self, peer: PeerId) -> bool {
+        self.elsewhere.contains(&peer)
+    }
+
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.hinted.remove(&peer);
         self.elsewhere.remove(&peer);
@@ -182,7 +187,7 @@ impl Device {
     /// Whether hints know better than this device where the peer is: it has no session here, or the last handshake was
     /// one of another gateway.
     pub fn believes_hints(&self, now: Boottime, id: PeerId) -> bool {
-        !self.has_session(now, id) || self.indices.fleet.as_ref().is_some_and(|fleet| fleet.elsewhere.contains(&id))
+        !self.has_session(now, id) || self.indices.fleet.as_ref().is_some_and(|fleet| fleet.is_elsewhere(id))
     }
 
     /// Gives a peer its number in the fleet, and takes it away from another that has it. False, without a change, if
@@ -222,7 +227,7 @@ impl Device {
         }
     }
 
-    /// An authentic handshake message of now has told where the peer is.
+    /// The peer has shaken hands with us, or is to.
     pub(crate) fn note_here(&mut self, id: PeerId) {
         if let Some(fleet) = &mut self.indices.fleet {
             fleet.elsewhere.remove(&id);
@@ -264,6 +269,7 @@ impl Device {
     /// so that the peer may use the session at once.
     pub fn initiate_now(&mut self, now: Now, rng: &mut dyn Entropy, id: PeerId, effects: &mut dyn Effects) {
         let cx = &mut CallContext { now, rng, effects };
+        self.note_here(id);
         self.start(cx, id);
         self.update_timers(cx, id);
     }

@@ -152,6 +152,10 @@ impl Device {
         if peer.traffic.take_request() {
             peer.attempts = 0;
         }
+        if self.has_moved_away(id) {
+            return self.drop_initiator(id);
+        }
+        let Some(peer) = self.get_mut(id) else { return };
         if peer.attempts > MAX_TIMER_HANDSHAKES {
             peer.wipe_at.get_or_insert(now.after(WIPE_TIME));
             peer.traffic.drop_keepalive();
@@ -182,8 +186,10 @@ impl Device {
             return;
         }
         peer.new_handshake_jitter = jitter(cx.rng);
-        cx.effects.forget_source_addr(id);
-        self.start(cx, id);
+        if !self.has_moved_away(id) {
+            cx.effects.forget_source_addr(id);
+            self.start(cx, id);
+        }
     }
 
     fn run_persistent_keepalive(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
@@ -193,6 +199,20 @@ impl Device {
         };
         // Sending updates this, too; but if nothing can be sent, the next attempt still has to wait.
         peer.traffic.touch(now);
-        self.keepalive(cx, id);
+        if !self.has_moved_away(id) {
+            self.keepalive(cx, id);
+        }
+    }
+
+    /// Whether the peer has gone to another gateway of a fleet: its silence is no reason to begin with it again, which would
+    /// take it away from there.
+    #[cfg(feature = "fleet")]
+    fn has_moved_away(&self, id: PeerId) -> bool {
+        self.indices.fleet.as_ref().is_some_and(|fleet| fleet.is_elsewhere(id))
+    }
+
+    #[cfg(not(feature = "fleet"))]
+    fn has_moved_away(&self, _: PeerId) -> bool {
+        false
     }
 }

@@ -8,7 +8,7 @@ use linerate_protocol::fleet::{FLOOR_AHEAD_MAX, Hint, IndexKey, IndexOwner};
 use linerate_protocol::{DropReason, MessageKind, Now};
 use proptest::prelude::*;
 
-use crate::simulation::{Net, WALL, public, secret};
+use crate::simulation::{Link, Net, WALL, public, secret};
 
 const CLIENT: usize = 0;
 const A: usize = 1;
@@ -213,9 +213,39 @@ fn hints_count_unless_the_last_handshake_was_ours() {
     assert!(believes(&net));
     net.run_for(Duration::from_secs(6));
     net.call(A, |node, now, rng| node.device.initiate_now(now, rng, at_a, &mut node.host));
-    assert!(believes(&net), "it has not answered");
     net.run_for(Duration::from_millis(100));
     assert!(!believes(&net));
+}
+
+/// Data and handshakes of a gateway stay unanswered, as its client has gone to another one, or because the network fails.
+#[test]
+fn a_gateway_whose_client_has_gone_to_another_does_not_begin_with_it_by_itself() {
+    for (told, keepalive) in [(false, 0), (true, 0), (false, 20), (true, 20)] {
+        let mut net = connected(11);
+        let peer = net.nodes[A].peer();
+        net.link = Link::DEAD;
+        net.send(A, b"unanswered");
+        if told {
+            let received = Some(stamp(net.now.wall + Duration::from_secs(1)));
+            hint(&mut net, A, Hint { received, ..Hint::default() });
+        }
+        net.call(A, |node, now, rng| node.device.set_persistent_keepalive(now, rng, peer, keepalive, &mut node.host));
+        net.run_for(Duration::from_secs(300));
+        assert_eq!(net.nodes[A].count(MessageKind::Initiation) == 0, told, "{told} {keepalive}");
+        // It does when it is told to, and tries again.
+        let before = net.nodes[A].count(MessageKind::Initiation);
+        net.call(A, |node, now, rng| node.device.initiate_now(now, rng, peer, &mut node.host));
+        net.run_for(Duration::from_secs(20));
+        let begun = net.nodes[A].count(MessageKind::Initiation) - before;
+        assert!(begun >= 3, "{begun}");
+        // Until another one has the client.
+        let received = Some(stamp(net.now.wall));
+        hint(&mut net, A, Hint { received, ..Hint::default() });
+        net.run_for(Duration::from_secs(10));
+        let before = net.nodes[A].count(MessageKind::Initiation);
+        net.run_for(Duration::from_secs(60));
+        assert_eq!(net.nodes[A].count(MessageKind::Initiation), before);
+    }
 }
 
 #[test]

@@ -599,16 +599,22 @@ fn the_latest_seen_are_taken_over_first() {
 
 /// Two gateways, of which the other has peer 7 at 192.0.2.1:1 and beats until one second.
 fn beside_another() -> Machine {
+    beside_one_ahead(0)
+}
+
+/// The same; the other's clock is ahead.
+fn beside_one_ahead(seconds: i64) -> Machine {
+    let ahead = |time: u64, unit: i64| time.saturating_add_signed(seconds * unit);
     let mut machine = Machine::new(0, SKEW_MAX);
     machine.set_members(&BTreeMap::from([(0, 1), (1, 1)]));
     machine.set_peers(0..10);
     machine.set_serves(true);
     machine.set_store(true, false);
-    let seen = (EPOCH / 1000) as u32;
+    let seen = ahead(EPOCH / 1000, 1) as u32;
     let hint = PeerHint { number: 7, owner: 1, claim: 1, endpoint: Some(SEVEN), seen, ..PeerHint::default() };
     machine.message(ms(0), 1, &Message::Hints { gateway: 1, hints: vec![hint] }.encode(), &mut Vec::new());
     for at in (0..=1000).step_by(50) {
-        let wall = ms(at).wall.as_nanos() as u64;
+        let wall = ahead(ms(at).wall.as_nanos() as u64, 1_000_000_000);
         let heartbeat =
             Heartbeat { gateway: 1, takes: true, sequence: at + 1, started: 1, wall, ..Heartbeat::default() };
         machine.message(ms(at), 1, &Message::Heartbeat(heartbeat).encode(), &mut Vec::new());
@@ -640,6 +646,30 @@ fn data_is_passed_on_to_a_living_gateway_and_answered_for_a_dead_one() {
     assert_eq!(data_of(&mut machine, 1400, 1), (false, true));
     // Once in five seconds.
     assert_eq!(data_of(&mut machine, 1450, 1), (false, false));
+}
+
+#[test]
+fn of_a_dead_gateway_all_active_clients_are_taken_over_whatever_its_clock_was() {
+    for ahead in [0, 3600, -3600] {
+        let mut machine = beside_one_ahead(ahead);
+        let wall = EPOCH.saturating_add_signed(ahead * 1000) / 1000;
+        let hint = |number: u32, seen| {
+            let endpoint = Some(SocketAddr::from(([192, 0, 2, 2], number as u16)));
+            PeerHint { number, owner: 1, claim: 1, endpoint, seen, ..PeerHint::default() }
+        };
+        let hints = vec![hint(1, wall as u32), hint(2, wall as u32 - 200)];
+        machine.message(ms(1000), 1, &Message::Hints { gateway: 1, hints }.encode(), &mut Vec::new());
+        (1050..2500).step_by(50).for_each(|at| machine.tick(ms(at), &mut Vec::new()));
+        let active = machine.status(ms(2500)).gateways[&1].peers;
+        assert_eq!(data_of(&mut machine, 2500, 1), (false, true), "{ahead}");
+        let mut actions = Vec::new();
+        (2550..3000).step_by(50).for_each(|at| machine.tick(ms(at), &mut actions));
+        let told =
+            actions.iter().filter_map(|action| if let Action::Tell(orders) = action { Some(orders) } else { None });
+        let initiated: Vec<u32> = told.flatten().filter(|order| order.initiate).map(|order| order.number).collect();
+        // Number 2 was last seen too long ago to have a session.
+        assert_eq!((active, &initiated[..]), (2, &[1][..]), "{ahead}");
+    }
 }
 
 #[test]

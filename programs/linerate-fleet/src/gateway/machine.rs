@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::budget::Budget;
 use super::members::{HEARTBEAT_EVERY, Members, Now, Reason, SETTLED_AFTER};
 use super::message::{Forwarded, HINTS_MAX, Heartbeat, Message, NUMBERS, PeerHint, Stamp};
-use super::peers::{Change, Peers};
+use super::peers::{Change, Known, Peers};
 use super::{GATEWAYS_MAX, GatewayStatus, Seen};
 
 /// Between two calls of [`Machine::tick`].
@@ -255,6 +255,7 @@ impl Machine {
         self.wake(now);
         self.seen_since = self.sees_store.then(|| self.seen_since.unwrap_or(now.monotonic));
         self.look_at_others(now);
+        self.members.look_at_clock(now, self.skew_max);
         self.members.set_takes(now, self.reason(now).is_none());
         if self.serves && self.beat.is_none_or(|beat| now.monotonic >= beat + HEARTBEAT_EVERY) {
             // An interval from the last one that was due, so that delays do not add up.
@@ -307,9 +308,15 @@ impl Machine {
     /// What people may want to know.
     pub fn status(&self, now: Now) -> GatewayStatus {
         let mut peers = [0u32; GATEWAYS_MAX as usize];
-        let owners =
-            self.peers.all.values().filter(|known| known.is_active(now.wall)).filter_map(|known| known.owner());
-        owners.filter_map(|owner| peers.get_mut(usize::from(owner)).map(|count| *count += 1)).for_each(drop);
+        let walls: Vec<Duration> = (0..GATEWAYS_MAX).map(|gateway| self.members.wall_of(now, gateway)).collect();
+        for known in self.peers.all.values() {
+            let Some(owner) = known.owner().map(usize::from) else { continue };
+            if walls.get(owner).is_some_and(|wall| known.is_active(*wall))
+                && let Some(count) = peers.get_mut(owner)
+            {
+                *count += 1;
+            }
+        }
         let count = |gateway: u8| peers.get(usize::from(gateway)).copied().unwrap_or(0);
         let others = self.members.others.iter().map(|(&gateway, other)| {
             let is_alive = other.is_alive(now);
@@ -568,7 +575,7 @@ impl Machine {
         let by_us = known.initiated.is_some_and(|initiated| now.monotonic < initiated + PEER_EVERY);
         let by_another = known.sent_by != self.me
             && self.members.is_alive(now, known.sent_by)
-            && known.sent_before(now.wall).is_some_and(|before| before < PEER_EVERY);
+            && known.sent_before(self.members.wall_of(now, known.sent_by)).is_some_and(|before| before < PEER_EVERY);
         by_us || by_another
     }
 
@@ -622,7 +629,12 @@ impl Machine {
             Some(owner) => moved & 1 << owner != 0 && self.members.is_ours(now, number),
             None => false,
         };
-        is_lost && !was_tried && known.endpoint.is_some() && known.is_active(now.wall)
+        is_lost && !was_tried && known.endpoint.is_some() && self.is_active(now, known)
+    }
+
+    /// Whether a peer may have a session, by the clock of who says when it was seen.
+    fn is_active(&self, now: Now, known: &Known) -> bool {
+        known.owner().is_some_and(|owner| known.is_active(self.members.wall_of(now, owner)))
     }
 
     /// Gives peers that are here to others, if this gateway drains. It goes on serving each until it has moved.

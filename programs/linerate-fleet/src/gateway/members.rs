@@ -16,6 +16,9 @@ pub const SETTLED_AFTER: Duration = Duration::from_millis(500);
 const CLOCKS: usize = 10;
 /// From fewer a clock is not judged: the mesh's own handshake may have delayed them.
 const CLOCKS_MIN: usize = 3;
+/// How long a clock counts as right after most agreed with it, if then as many disagree as agree: one of those who agreed
+/// has died, say. No clock drifts by [`super::Config::skew_max`] in that time.
+const AGREED_LASTS: Duration = Duration::from_secs(600);
 /// Places of a gateway in the choice of who takes a peer, at most.
 const CAPACITY_MAX: u32 = 16;
 
@@ -75,6 +78,8 @@ pub(super) struct Members {
     includes_me: bool,
     capacity: u32,
     takes_since: Option<Duration>,
+    /// When most of several last agreed with this clock, and what it then showed.
+    agreed: Option<Now>,
     pub(super) others: BTreeMap<u8, Other>,
 }
 
@@ -162,6 +167,13 @@ impl Members {
         gateway == self.me || self.others.get(&gateway).is_some_and(|other| other.is_alive(now))
     }
 
+    /// The time by a gateway's clock, as far as known: what it tells of times is by that.
+    pub(super) fn wall_of(&self, now: Now, gateway: u8) -> Duration {
+        let skew = self.others.get(&gateway).and_then(Other::skew).unwrap_or(0);
+        let distance = Duration::from_nanos(skew.unsigned_abs());
+        if skew < 0 { now.wall.saturating_sub(distance) } else { now.wall.saturating_add(distance) }
+    }
+
     fn alive(&self, now: Now) -> impl Iterator<Item = &Other> {
         self.others.values().filter(move |other| other.is_alive(now))
     }
@@ -171,12 +183,34 @@ impl Members {
         self.includes_me && (1 + self.alive(now).count()) * 2 > 1 + self.others.len()
     }
 
-    /// Whether this clock is that of most of the living.
-    fn has_right_clock(&self, now: Now, skew_max: Duration) -> bool {
+    /// How many of the living agree with this clock, and how many there are; this one included.
+    fn agreeing(&self, now: Now, skew_max: Duration) -> (usize, usize) {
         let skew_max = i64::try_from(skew_max.as_nanos()).unwrap_or(i64::MAX);
         let skews = || self.alive(now).filter_map(Other::judged_skew);
-        let agreeing = 1 + skews().filter(|skew| (-skew_max..=skew_max).contains(skew)).count();
-        agreeing * 2 > 1 + skews().count()
+        let agreeing = skews().filter(|skew| (-skew_max..=skew_max).contains(skew)).count();
+        (1 + agreeing, 1 + skews().count())
+    }
+
+    /// Remembers when most agreed with this clock.
+    pub(super) fn look_at_clock(&mut self, now: Now, skew_max: Duration) {
+        let (agreeing, all) = self.agreeing(now, skew_max);
+        if agreeing > 1 && agreeing * 2 > all {
+            self.agreed = Some(now);
+        }
+    }
+
+    /// Whether this clock is that of most of the living. If as many disagree, it is right if it just was, and was not set
+    /// since.
+    fn has_right_clock(&self, now: Now, skew_max: Duration) -> bool {
+        let (agreeing, all) = self.agreeing(now, skew_max);
+        let was_right = || {
+            let agreed = self.agreed.filter(|agreed| now.monotonic < agreed.monotonic + AGREED_LASTS);
+            agreed.is_some_and(|agreed| {
+                let expected = agreed.wall + now.monotonic.saturating_sub(agreed.monotonic);
+                now.wall.abs_diff(expected) <= skew_max
+            })
+        };
+        agreeing * 2 > all || (agreeing * 2 == all && was_right())
     }
 
     /// Why this gateway must not initiate for others, if so, by what members tell.
@@ -330,6 +364,60 @@ mod tests {
         assert_eq!(right.refuses(at(1000), true, SKEW_MAX), None);
         // The dead have no vote.
         assert_eq!(late.refuses(at(5000), true, SKEW_MAX), None);
+    }
+
+    /// Three gateways, of which the last one's clock is 3 s ahead of ours, or ours behind those of both; then number 1 dies.
+    fn one_of_three_dies(ahead_ms: [i64; 2]) -> Members {
+        let mut members = members(3);
+        for ms in (0..1000).step_by(100) {
+            hear(&mut members, ms, ms + 100, &[1], ahead_ms[0]);
+            hear(&mut members, ms, ms + 100, &[2], ahead_ms[1]);
+            members.look_at_clock(at(ms), SKEW_MAX);
+        }
+        hear(&mut members, 1000, 2000, &[2], ahead_ms[1]);
+        members.look_at_clock(at(2000), SKEW_MAX);
+        members
+    }
+
+    #[test]
+    fn who_was_right_stays_right_when_another_right_one_dies() {
+        let right = one_of_three_dies([0, 3000]);
+        assert_eq!(right.refuses(at(2000), true, SKEW_MAX), None);
+        let wrong = one_of_three_dies([3000, 3000]);
+        assert_eq!(wrong.refuses(at(2000), true, SKEW_MAX), Some(Reason::Clock));
+    }
+
+    #[test]
+    fn of_two_that_disagree_the_one_whose_clock_was_set_is_wrong() {
+        let mut members = members(2);
+        hear(&mut members, 0, 1000, &[1], 0);
+        members.look_at_clock(at(1000), SKEW_MAX);
+        hear(&mut members, 1000, 3000, &[1], -5000);
+        assert_eq!(members.refuses(at(3000), true, SKEW_MAX), None);
+        let set = |ms| Now { wall: at(ms).wall + Duration::from_secs(5), ..at(ms) };
+        hear(&mut members, 3000, 5000, &[1], 0);
+        members.look_at_clock(at(5000), SKEW_MAX);
+        let mut beat = |ms: u64| {
+            let wall = at(ms).wall.as_nanos() as u64;
+            members.heard(set(ms), Heartbeat { gateway: 1, started: 1, sequence: ms, wall, ..Heartbeat::default() });
+        };
+        (5001..7000).step_by(100).for_each(&mut beat);
+        assert_eq!(members.refuses(set(7000), true, SKEW_MAX), Some(Reason::Clock));
+    }
+
+    #[test]
+    fn of_two_that_have_long_disagreed_and_of_two_that_never_agreed_neither_is_right() {
+        let mut members = members(2);
+        hear(&mut members, 0, 1000, &[1], 0);
+        members.look_at_clock(at(1000), SKEW_MAX);
+        hear(&mut members, 598_000, 603_000, &[1], 3000);
+        assert_eq!(members.refuses(at(600_000), true, SKEW_MAX), None);
+        assert_eq!(members.refuses(at(603_000), true, SKEW_MAX), Some(Reason::Clock));
+        let mut strangers = self::members(2);
+        strangers.look_at_clock(at(0), SKEW_MAX);
+        hear(&mut strangers, 0, 1000, &[1], 3000);
+        strangers.look_at_clock(at(1000), SKEW_MAX);
+        assert_eq!(strangers.refuses(at(1000), true, SKEW_MAX), Some(Reason::Clock));
     }
 
     #[test]

@@ -4,26 +4,42 @@
 #
 # A gateway's host has a mount namespace, so that all have a wg0, and /etc/wireguard, /etc/linerate, /var/lib and
 # /run/{linerate,wireguard} are its own.
+#
+# With FLEET_FAMILY=6 all of this is IPv6, inside of the tunnels as well.
 
 need etcd etcdctl jq
 FLEET=$PROGRAMS/linerate-fleet
 [[ -x $FLEET ]] || skip "there is no $FLEET (cargo build -p linerate-fleet)"
-STORE=http://10.0.0.1:2379
+FLEET_FAMILY=${FLEET_FAMILY:-4}
+if [[ $FLEET_FAMILY == 4 ]]; then
+  NEAR=10.0.0. NEAR_BITS=24 SHARED=192.0.2.100 INNER=10.9.0.1 INNER_NET=10.9.0.1/24
+  HOST_BITS=32 LEFT='' RIGHT=''
+  near_router() { echo 10."$1"."$2"; } # NETWORK HOST : a gateway's cable to the router
+  far() { echo 198.51."$1"."$2"; }     # NETWORK HOST : a client's cable to the router
+else
+  NEAR=fd00:10:: NEAR_BITS=64 SHARED=2001:db8::100 INNER=fd09::1 INNER_NET=fd09::1/64
+  HOST_BITS=128 LEFT='[' RIGHT=']'
+  near_router() { echo "fd00:$1::${2#*.}"; }
+  far() { echo "2001:db8:$1::$2"; }
+fi
+SHARED_ENDPOINT=$LEFT$SHARED$RIGHT:51820
+STORE=http://$LEFT${NEAR}1$RIGHT:2379
 OF_ETCD=() OF_ETCDCTL=() # options for TLS, say
 declare -A HOLDER=() SERVICE=()
+declare -A ENVIRONMENT=() # of a gateway's programs: words NAME=VALUE
 
 gateways() { # NAME... : hosts at the store's bridge
   local name number=10
   host s "$@"
   ip -n s link add br0 type bridge
   ip -n s link set br0 up
-  address s br0 10.0.0.1/24
+  address s br0 "${NEAR}1/$NEAR_BITS"
   mkdir -p /etc/linerate /run/linerate /run/wireguard
   for name; do
     number=$((number + 1))
     cable "$name" e0 s "p$name"
     ip -n s link set "p$name" master br0
-    address "$name" e0 10.0.0.$number/24
+    address "$name" e0 "$NEAR$number/$NEAR_BITS"
     nsenter --net="/run/netns/$name" unshare --mount bash -c '
       for folder in /etc/wireguard /etc/linerate /var/lib /run/linerate /run/wireguard; do
         mount -t tmpfs -o mode=0700 tmpfs $folder
@@ -33,7 +49,10 @@ gateways() { # NAME... : hosts at the store's bridge
     wait_for 5 "the files of $name" gw "$name" test -e /run/linerate/.ready
   done
 }
-gw() { nsenter --target "${HOLDER[$1]}" --mount --net "${@:2}"; } # HOST COMMAND...
+gw() { # HOST COMMAND...
+  # shellcheck disable=SC2086
+  env ${ENVIRONMENT[$1]:-} nsenter --target "${HOLDER[$1]}" --mount --net "${@:2}"
+}
 
 etcd_up() {
   ip netns exec s etcd --data-dir "$WORK/etcd" --listen-client-urls $STORE --advertise-client-urls $STORE \
@@ -51,7 +70,10 @@ etcd_revision() { etcd_ctl get x -w json | jq .header.revision; }
 
 fleet() { gw "$1" "$FLEET" "${@:2}" >>"$SCENARIO_LOGS/fleet.log" 2>&1; } # HOST COMMAND...
 service_up() { # HOST [NAME] : `linerate fleet run', with its words in HOST.log; what it decides by its clock, others must not delay
-  gw "$1" nice -n -15 "$FLEET" run "${2:-berlin}" >>"$SCENARIO_LOGS/$1.log" 2>&1 &
+  # Not by `gw': the process to be stopped is the service itself.
+  # shellcheck disable=SC2086
+  (exec env ${ENVIRONMENT[$1]:-} nsenter --target "${HOLDER[$1]}" --mount --net nice -n -15 "$FLEET" run "${2:-berlin}") \
+    >>"$SCENARIO_LOGS/$1.log" 2>&1 &
   SERVICE[$1]=$!
 }
 service_down() { # HOST
@@ -63,8 +85,8 @@ of_service() { gw "$1" jq -r "$2" /run/linerate/fleet/berlin/status.json; } # HO
 is_said() { [[ $(of_service "$1" "$2") == "$3" ]]; } # HOST FILTER VALUE
 
 tunnel_file() { # HOST [LINE...] : /etc/wireguard/wg0.conf of a server with the shared key
-  { printf '%s\n' '[Interface]' "PrivateKey = $(<"$WORK/fleet.key")" 'Address = 10.9.0.1/24' 'ListenPort = 51820' \
-    '#! PublicEndpoint = 192.0.2.100' "${@:2}"; } | gw "$1" tee /etc/wireguard/wg0.conf >/dev/null
+  { printf '%s\n' '[Interface]' "PrivateKey = $(<"$WORK/fleet.key")" "Address = $INNER_NET" 'ListenPort = 51820' \
+    "#! PublicEndpoint = $LEFT$SHARED$RIGHT" "${@:2}"; } | gw "$1" tee /etc/wireguard/wg0.conf >/dev/null
   gw "$1" chmod 600 /etc/wireguard/wg0.conf
 }
 client_add() { gw "$1" "$LINERATE" client add "$2" >"$WORK/$2.conf" 2>>"$SCENARIO_LOGS/client.log"; } # HOST NAME
@@ -87,14 +109,15 @@ behind_router() {
   forwarding r
   for n in 1 2 3; do
     cable r r$n g$n u$n
-    address r r$n 10.$n.0.1/24
-    address g$n u$n 10.$n.0.2/24
-    address g$n lo 192.0.2.100/32
-    ip -n g$n route add default via 10.$n.0.1 src 192.0.2.100
+    address r r$n "$(near_router $n 0.1)/$NEAR_BITS"
+    address g$n u$n "$(near_router $n 0.2)/$NEAR_BITS"
+    address g$n lo "$SHARED/$HOST_BITS"
+    # It does not name the shared address as the source to choose.
+    ip -n g$n -"$FLEET_FAMILY" route add default via "$(near_router $n 0.1)"
   done
   address_is_at 1
 }
-address_is_at() { ip -n r route replace 192.0.2.100/32 via 10."$1".0.2; } # NUMBER
+address_is_at() { ip -n r route replace "$SHARED/$HOST_BITS" via "$(near_router "$1" 0.2)"; } # NUMBER
 
 # The fleet "berlin" of g1, g2, g3, all of which initiate for others.
 fleet_up() { # [OPTION OF init]...
@@ -105,8 +128,8 @@ fleet_up() { # [OPTION OF init]...
     tunnel_file g$n
     gw g$n nice -n -15 "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up on g$n: $(tail -n 3 "$SCENARIO_LOGS/up.log")"
     how=join at=()
-    ((n > 1)) || how=init at=(--address 192.0.2.100:51820 "$@")
-    fleet g$n $how berlin wg0 --store $STORE "${at[@]}" --mesh-endpoint 10.0.0.1$n:51821 ||
+    ((n > 1)) || how=init at=(--address "$SHARED_ENDPOINT" "$@")
+    fleet g$n $how berlin wg0 --store $STORE "${at[@]}" --mesh-endpoint "$LEFT${NEAR}1$n$RIGHT:51821" ||
       fail "$how: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
     gw g$n jq '.route_table = 200' /etc/linerate/fleet/berlin.json >"$WORK/berlin.json"
     gw g$n tee /etc/linerate/fleet/berlin.json <"$WORK/berlin.json" >/dev/null
@@ -126,11 +149,17 @@ gateway_killed() { # NUMBER : kill -9 of all that it runs
   mapfile -t killed < <(all_of "$1")
   kill -KILL "${killed[@]}"
 }
-gateway_again() { # NUMBER
+# The threads of a killed program may have its sockets for a moment after it is gone.
+nothing_of() { ! all_of "$1" >/dev/null && [[ -z $(gw "g$1" ss -Hlun sport = :51820 or sport = :51821) ]]; } # NUMBER
+gateway_up_again() { # NUMBER : after a kill
+  wait_for 10 "what was killed on g$1 to be gone" nothing_of "$1"
   gw "g$1" ip link del wg0 2>/dev/null || true
   gw "g$1" "$LINERATE" down wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || true
   gw "g$1" nice -n -15 "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up after a kill: $(tail -n 3 "$SCENARIO_LOGS/up.log")"
   service_up "g$1"
+}
+gateway_again() { # NUMBER : the same, and it initiates for others
+  gateway_up_again "$1"
   is_one_of_three "$1"
 }
 owner() { # GATEWAY [COUNT] : the number of the one that has the sessions of so many clients (1), as that gateway sees it
@@ -141,9 +170,9 @@ owner() { # GATEWAY [COUNT] : the number of the one that has the sessions of so 
 client_host() { # HOST NETWORK
   host "$1"
   cable "$1" e1 r "r$1"
-  address "$1" e1 "198.51.$2.1/24"
-  address r "r$1" "198.51.$2.254/24"
-  ip -n "$1" route add default via "198.51.$2.254"
+  address "$1" e1 "$(far "$2" 1)/$NEAR_BITS"
+  address r "r$1" "$(far "$2" 254)/$NEAR_BITS"
+  ip -n "$1" -"$FLEET_FAMILY" route add default via "$(far "$2" 254)"
 }
 # A client of the fleet, with a daemon of ours.
 client_up() { # NAME HOST IFACE
@@ -154,9 +183,29 @@ client_up() { # NAME HOST IFACE
   for n in 1 2 3; do wait_for 10 "$1 on g$n" has_peer g$n "$(client_key "$1")"; done
   daemon "$2" "$3"
   client_set "$1" "$2" "$3"
-  wg_address "$2" "$3" "$(client_address "$1" | sed 's,/.*,,')/24"
+  wg_address "$2" "$3" "$(client_address "$1" | sed 's,/.*,,')/${INNER_NET#*/}"
 }
 client_set() { # NAME HOST IFACE
-  on "$2" wg set "$3" private-key "$WORK/$1.key" peer "$(public fleet)" preshared-key "$WORK/$1.psk" allowed-ips 10.9.0.1/32 \
-    endpoint 192.0.2.100:51820
+  on "$2" wg set "$3" private-key "$WORK/$1.key" peer "$(public fleet)" preshared-key "$WORK/$1.psk" \
+    allowed-ips "$INNER/$HOST_BITS" endpoint "$SHARED_ENDPOINT"
 }
+
+# 100 datagrams a second of the client at the host c, whose answers are in NAME.log.
+stream() { # NAME
+  STREAM=$1
+  ip netns exec c ping -n -D -i 0.01 -s 32 "$INNER" >"$SCENARIO_LOGS/$1.log" 2>&1 &
+  STREAMING=$!
+}
+# Waits for the last answers; leaves the longest silence in $GAP (ms) and how many were lost in $LOST.
+stream_ends() {
+  sleep 1
+  kill -INT "$STREAMING"
+  wait "$STREAMING" || true
+  GAP=$(awk -F '[][]' '/bytes from/ { if (last && $2 - last > gap) gap = $2 - last; last = $2 } END { printf "%d", gap * 1000 }' "$SCENARIO_LOGS/$STREAM.log")
+  LOST=$(awk '/packets transmitted/ { print $1 - $4 }' "$SCENARIO_LOGS/$STREAM.log")
+}
+answered() { grep -c 'bytes from' "$SCENARIO_LOGS/$STREAM.log" || true; }
+answers_again() { [[ $(answered) -gt $1 ]]; }
+is_owner() { [[ $(owner "$1") == "$2" ]]; }                # GATEWAY NUMBER : of the only client
+another() { echo $(($1 % 3 + 1)); }                        # NUMBER
+counter() { of_service "$1" ".gateway.counters.$2"; }      # GATEWAY NAME

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use linerate_control::document::Document;
 use linerate_control::keys::PublicKey;
 use linerate_control::tunnel_file::{AllowedIpRemoval, NoNames, RunningTunnel, Severity, TunnelFile, changes, save};
-use linerate_control::uapi::request::DeviceUpdate;
+use linerate_control::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::{DeviceState, PeerState};
 
 const GROUP: &str = "#! Group = berlin\n#! Check = 10.9.0.1\n";
@@ -32,29 +32,108 @@ fn three(allowed_ips: &str) -> String {
     text(&[1, 2, 3].map(|n| peer(n, allowed_ips, GROUP)))
 }
 
-/// What linerated does: allowed IPs of members are those of the first.
-fn apply(update: &DeviceUpdate, device: &mut BTreeMap<PublicKey, Vec<String>>, active: PublicKey) {
-    for change in &update.peers {
-        if change.remove {
-            device.remove(&change.public_key);
-            continue;
+/// What linerated does: the allowed IPs of members are those of the active one.
+#[derive(Clone, Default)]
+struct Daemon {
+    lists: BTreeMap<PublicKey, Vec<String>>,
+    /// The members of each group, the active one first.
+    groups: BTreeMap<String, Vec<PublicKey>>,
+}
+
+impl Daemon {
+    fn group_of(&mut self, key: PublicKey) -> Option<&mut Vec<PublicKey>> {
+        self.groups.values_mut().find(|members| members.contains(&key))
+    }
+
+    fn move_to(&mut self, active: PublicKey) {
+        let Some(members) = self.group_of(active) else { return };
+        let old = members[0];
+        members.retain(|member| *member != active);
+        members.insert(0, active);
+        let list = std::mem::take(self.lists.get_mut(&old).unwrap());
+        *self.lists.get_mut(&active).unwrap() = list;
+    }
+
+    fn leave(&mut self, key: PublicKey) {
+        let Some(members) = self.group_of(key) else { return };
+        if members[0] == key && members.len() > 1 {
+            let next = members[1];
+            self.move_to(next);
         }
-        if change.update_only && !device.contains_key(&change.public_key) {
-            continue;
-        }
-        device.entry(change.public_key).or_default();
-        let owner = if change.allowed_ips.is_empty() { change.public_key } else { active };
-        let list = device.entry(owner).or_default();
-        if change.replace_allowed_ips {
-            list.clear();
-        }
-        for ip in &change.allowed_ips {
-            let net = format!("{}/{}", ip.addr, ip.cidr);
-            list.retain(|other| *other != net);
-            if ip.add {
-                list.push(net);
+        self.groups.values_mut().for_each(|members| members.retain(|member| *member != key));
+        self.groups.retain(|_, members| !members.is_empty());
+    }
+
+    fn join(&mut self, key: PublicKey, name: &str) {
+        let members = self.groups.entry(name.to_owned()).or_default();
+        members.push(key);
+        let active = members[0];
+        let own = self.lists.insert(key, Vec::new()).unwrap();
+        self.lists.get_mut(&active).unwrap().extend(own);
+    }
+
+    fn apply(&mut self, update: &DeviceUpdate) {
+        for change in &update.peers {
+            let key = change.public_key;
+            if change.remove {
+                self.leave(key);
+                self.lists.remove(&key);
+                continue;
+            }
+            if change.update_only && !self.lists.contains_key(&key) {
+                continue;
+            }
+            self.lists.entry(key).or_default();
+            if let Some(name) = &change.group.name
+                && self.groups.get(name).is_none_or(|members| !members.contains(&key))
+            {
+                self.leave(key);
+                if !name.is_empty() {
+                    self.join(key, name);
+                }
+            }
+            let active = self.group_of(key).map(|members| members[0]);
+            if change.allowed_ips.is_empty() && active.is_some_and(|active| active != key) {
+                continue;
+            }
+            let owner = active.unwrap_or(key);
+            if change.replace_allowed_ips {
+                self.lists.get_mut(&owner).unwrap().clear();
+            }
+            for ip in &change.allowed_ips {
+                let net = format!("{}/{}", ip.addr, ip.cidr);
+                let is_taken = |key: &PublicKey| ip.add || *key == owner;
+                self.lists
+                    .iter_mut()
+                    .filter(|(key, _)| is_taken(key))
+                    .for_each(|(_, list)| list.retain(|own| *own != net));
+                if ip.add {
+                    self.lists.get_mut(&owner).unwrap().push(net);
+                }
             }
         }
+    }
+
+    fn state(&self) -> DeviceState {
+        let state = |(key, list): (&PublicKey, &Vec<String>)| {
+            let nets = list.iter().map(|net| net.split_once('/').unwrap());
+            let allowed_ips = nets.map(|(addr, len)| (addr.parse().unwrap(), len.parse().unwrap())).collect();
+            PeerState { allowed_ips, ..PeerState::new(*key) }
+        };
+        DeviceState { peers: self.lists.iter().map(state).collect(), ..DeviceState::default() }
+    }
+
+    /// Who has what, whoever of a group it is.
+    fn owners(&self) -> Vec<(String, Vec<String>)> {
+        let owner = |(key, list): (&PublicKey, &Vec<String>)| {
+            let group = self.groups.iter().find(|(_, members)| members.contains(key));
+            let mut list = list.clone();
+            list.sort();
+            (group.map_or_else(|| format!("{key}"), |(name, _)| format!("one of {name}")), list)
+        };
+        let mut all: Vec<_> = self.lists.iter().map(owner).collect();
+        all.sort();
+        all
     }
 }
 
@@ -91,29 +170,54 @@ fn what_no_group_can_be_is_an_error_that_says_what_to_do() {
 
 #[test]
 fn a_reload_leads_to_what_a_new_tunnel_has_whoever_is_active() {
-    let lists = ["10.9.0.0/16", "10.9.0.0/16, 10.10.0.0/16", "10.9.0.0/24, 10.10.0.0/16"];
-    for (from, to) in lists.iter().flat_map(|from| lists.iter().map(move |to| (*from, *to))) {
+    let paris = "#! Group = paris\n#! Check = 10.10.0.1\n";
+    let files = [
+        three("10.9.0.0/16"),
+        three("10.9.0.0/16, 10.10.0.0/16"),
+        three("10.9.0.0/24, 10.10.0.0/16"),
+        text(&[2, 3].map(|n| peer(n, "10.9.0.0/16", GROUP))),
+        // The group ends, or goes on with other networks and without one that takes its networks along.
+        text(&[peer(1, "10.9.0.0/16", ""), peer(2, "10.10.0.0/16", ""), peer(3, "10.11.0.0/16", "")]),
+        text(&[peer(1, "10.11.0.0/16", ""), peer(2, "10.9.0.0/16", ""), peer(3, "10.10.0.0/16", "")]),
+        text(&[peer(1, "10.9.0.0/16", ""), peer(2, "10.10.0.0/16", paris), peer(3, "10.10.0.0/16", paris)]),
+        text(&[peer(1, "10.10.0.0/16", paris), peer(2, "10.10.0.0/16", paris), peer(3, "10.9.0.0/16", GROUP)]),
+        text(&[1, 2, 3].map(|n| peer(n, "10.10.0.0/16", paris))),
+    ];
+    for (from, to) in files.iter().flat_map(|from| files.iter().map(move |to| (from, to))) {
         for (active, removal) in [1, 2, 3]
             .into_iter()
             .flat_map(|active| [AllowedIpRemoval::OneByOne, AllowedIpRemoval::Replace].map(|removal| (active, removal)))
         {
-            let (before, after) = (read(&three(from)).0, read(&three(to)).0);
-            let mut device = BTreeMap::new();
-            apply(&before.initial_changes().update, &mut device, key(active));
-            let state = |(key, list): (&PublicKey, &Vec<String>)| {
-                let nets = list.iter().map(|net| net.split_once('/').unwrap());
-                let allowed_ips = nets.map(|(addr, len)| (addr.parse().unwrap(), len.parse().unwrap())).collect();
-                PeerState { allowed_ips, ..PeerState::new(*key) }
-            };
-            let running = DeviceState { peers: device.iter().map(state).collect(), ..DeviceState::default() };
-            apply(&changes(&before, &after, &running, removal).update, &mut device, key(active));
-            let (mut seen, mut wanted) = (device[&key(active)].clone(), Vec::new());
-            wanted.extend(to.split(", ").map(str::to_owned));
-            seen.sort();
-            wanted.sort();
-            assert_eq!(seen, wanted, "{from} to {to}, {active} is active, {removal:?}");
-            assert!(changes(&after, &after, &running, removal).update == DeviceUpdate::default());
+            let ((before, errors), (after, _)) = (read(from), read(to));
+            assert!(errors.is_empty(), "{from}: {errors:?}");
+            let (mut daemon, mut new) = (Daemon::default(), Daemon::default());
+            daemon.apply(&before.initial_changes().update);
+            daemon.move_to(key(active));
+            daemon.apply(&changes(&before, &after, &daemon.state(), removal).update);
+            new.apply(&after.initial_changes().update);
+            assert_eq!(daemon.owners(), new.owners(), "from:\n{from}\nto:\n{to}\n{active} is active, {removal:?}");
+            assert!(changes(&after, &after, &daemon.state(), removal).update == DeviceUpdate::default());
         }
+    }
+}
+
+#[test]
+fn a_new_device_goes_on_with_the_active_peer() {
+    let file = read(&three("10.9.0.0/16, 10.10.0.0/16")).0;
+    for active in [1, 2, 3] {
+        let (mut daemon, mut new) = (Daemon::default(), Daemon::default());
+        daemon.apply(&file.initial_changes().update);
+        daemon.move_to(key(active));
+        let peer = |state: &PeerState| PeerUpdate {
+            replace_allowed_ips: true,
+            allowed_ips: state.allowed_ips.iter().map(|&(addr, cidr)| AllowedIp { add: true, addr, cidr }).collect(),
+            ..PeerUpdate::new(state.public_key)
+        };
+        let mut update = DeviceUpdate::default();
+        update.peers = daemon.state().peers.iter().map(peer).collect();
+        file.set_groups(&mut update);
+        new.apply(&update);
+        assert_eq!((new.owners(), new.lists[&key(active)].len()), (daemon.owners(), 2), "{active} was active");
     }
 }
 

@@ -58,7 +58,7 @@ pub fn changes(
     lists: AllowedIpRemoval,
 ) -> DeviceChanges {
     let (previous, now) = (&with_running_keys(previous, running), &with_running_keys(now, running));
-    let running = &*group::spread(now, running);
+    let running = &*group::spread(previous, now, running);
     let mut changes = DeviceChanges::default();
     changes.update.private_key = now.private_key.clone().filter(|_| now.private_key != previous.private_key);
     changes.update.listen_port = now.listen_port.filter(|_| now.listen_port != previous.listen_port);
@@ -258,7 +258,10 @@ impl DeviceChanges {
         let lost: Vec<IpNet> = previous.allowed_ips.iter().copied().filter(|net| !kept.contains(net)).collect();
         // Adding a prefix to another peer removes it here, without a gap in which no peer has it.
         let taken: Vec<IpNet> = lost.iter().copied().filter(|net| !prefixes.contains(net)).collect();
-        let added = now.allowed_ips.iter().filter(|net| !owned_before.contains(&(now.public_key, **net))).copied();
+        // One that leaves a group leaves the prefixes to the others.
+        let has_moved = previous.group_name() != now.group_name();
+        let is_added = |net: &&IpNet| has_moved || !owned_before.contains(&(now.public_key, **net));
+        let added = now.allowed_ips.iter().filter(is_added).copied();
         if lists == AllowedIpRemoval::OneByOne || taken.is_empty() {
             update.allowed_ips.extend(taken.into_iter().map(|net| allowed_ip(false, net)));
         } else {

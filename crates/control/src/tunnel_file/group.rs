@@ -100,16 +100,18 @@ fn check(peer: &Arc<Peer>, first: &mut BTreeMap<String, Arc<Peer>>) -> Result<()
     Ok(())
 }
 
-/// The running tunnel as the file has it: with the allowed IPs of a group, which the active peer has, at each of its peers.
-pub(super) fn spread<'a>(file: &TunnelFile, running: &'a DeviceState) -> Cow<'a, DeviceState> {
-    let groups: HashMap<PublicKey, &str> =
-        file.peers.iter().filter_map(|peer| Some((peer.public_key, peer.group_name()?))).collect();
+/// The running tunnel as a file has it: with the allowed IPs of a group, which the active peer has, at each of its peers.
+/// It was brought up from the file `previous`.
+pub(super) fn spread<'a>(previous: &TunnelFile, file: &TunnelFile, running: &'a DeviceState) -> Cow<'a, DeviceState> {
+    let groups = groups_of(file);
     if groups.is_empty() {
         return Cow::Borrowed(running);
     }
+    // The active one may not be in the file any more.
+    let before = groups_of(previous);
     let mut lists: HashMap<&str, Vec<(IpAddr, u8)>> = HashMap::new();
     for peer in &running.peers {
-        if let Some(name) = groups.get(&peer.public_key) {
+        if let Some(name) = before.get(&peer.public_key) {
             lists.entry(name).or_default().extend(&peer.allowed_ips);
         }
     }
@@ -122,14 +124,26 @@ pub(super) fn spread<'a>(file: &TunnelFile, running: &'a DeviceState) -> Cow<'a,
     Cow::Owned(running)
 }
 
+fn groups_of(file: &TunnelFile) -> HashMap<PublicKey, &str> {
+    file.peers.iter().filter_map(|peer| Some((peer.public_key, peer.group_name()?))).collect()
+}
+
 impl TunnelFile {
-    /// Tells a new device the groups of its peers.
+    /// Tells a new device, which is to go on as another one was, the groups of its peers.
     pub fn set_groups(&self, update: &mut DeviceUpdate) {
         let groups: HashMap<PublicKey, &Peer> =
             self.peers.iter().filter(|peer| peer.group.is_some()).map(|peer| (peer.public_key, &**peer)).collect();
-        for peer in &mut update.peers {
-            if let Some(member) = groups.get(&peer.public_key) {
-                peer.group = Group::update(member.group.as_deref());
+        // The first that joins is the active one.
+        let mut first: HashMap<&str, usize> = HashMap::new();
+        for index in 0..update.peers.len() {
+            let peer = &mut update.peers[index];
+            let Some(member) = groups.get(&peer.public_key) else { continue };
+            peer.group = Group::update(member.group.as_deref());
+            let is_active = !peer.allowed_ips.is_empty();
+            let Some(name) = member.group_name() else { continue };
+            let first = *first.entry(name).or_insert(index);
+            if is_active && update.peers[first].allowed_ips.is_empty() {
+                update.peers.swap(first, index);
             }
         }
     }

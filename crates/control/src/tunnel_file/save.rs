@@ -54,7 +54,7 @@ pub fn save(document: &mut Document, runtime: &RunningTunnel<'_>) -> Result<(), 
         let before = document.to_bytes();
         let (file, _) = TunnelFile::read(document, runtime.interface, &NoNames);
         save_interface(document, &file, runtime)?;
-        let device = group::spread(&file, runtime.device);
+        let device = group::spread(&file, &file, runtime.device);
         save_peers(document, &file, &RunningTunnel { device: &device, ..*runtime })?;
         if *document.to_bytes() == *before {
             break;

@@ -81,7 +81,7 @@ pub const LOAD_PERIOD: Duration = Duration::from_secs(1);
 /// device send no more.
 pub const COOKIE_REPLIES_MAX: usize = 1 << 15;
 /// Addresses not seen recently that are admitted without a cookie in one [`LOAD_PERIOD`] under load: about 1 %
-/// of a core if all are forged. As many responses to our initiations are admitted.
+/// of a core if all are forged. As many responses to our initiations are admitted, besides the first to each.
 pub const UNSEEN_SOURCES_MAX: usize = 256;
 
 /// Peers of a device (kernel: 2^20).

@@ -120,9 +120,16 @@ impl Device {
             return Err(DropReason::RateLimited);
         }
         let decision = match classify(message)? {
-            // The receiver index is random: only who received or observed our initiation knows it.
-            MessageKind::Response if self.awaits(exact(message)?) => self.load.decide_response(now, cx.rng),
-            MessageKind::Response => return Err(DropReason::UnknownIndex),
+            MessageKind::Response => {
+                // The receiver index is random: only who received or observed our initiation knows it.
+                let waiting = awaiting(&mut self.peers, &self.indices, exact(message)?);
+                let waiting = waiting.ok_or(DropReason::UnknownIndex)?;
+                // One for each of our initiations costs no more than these did: a burst of our own is no flood.
+                match core::mem::replace(&mut waiting.was_answered, true) {
+                    false => AdmissionDecision::Admit,
+                    true => self.load.decide_response(now, cx.rng),
+                }
+            }
             _ => self.load.decide_initiation(now, cx.rng, source.ip()),
         };
         match decision {
@@ -209,13 +216,6 @@ impl Device {
             cx.effects.send(id, &response);
         }
         Ok(id)
-    }
-
-    /// Whether a response names one of our initiations that waits for one.
-    fn awaits(&self, message: &Response) -> bool {
-        let index = u32::from_le_bytes(field(message, response::RECEIVER));
-        let peer = self.indices.owner(index).and_then(|id| self.peers[id.0 as usize].as_deref());
-        peer.is_some_and(|peer| peer.initiator.as_ref().is_some_and(|waiting| waiting.index == index))
     }
 
     /// Consumes the response to our initiation and confirms the session.
@@ -331,6 +331,17 @@ impl Device {
         self.report_timestamps(id, cx.effects);
         cx.effects.send(id, &message);
     }
+}
+
+/// Our initiation that a response names, if that waits for one.
+fn awaiting<'a>(
+    peers: &'a mut [Option<Box<Peer>>],
+    indices: &Indices,
+    message: &Response,
+) -> Option<&'a mut noise::Initiator> {
+    let index = u32::from_le_bytes(field(message, response::RECEIVER));
+    let peer = peers.get_mut(indices.owner(index)?.0 as usize)?.as_deref_mut()?;
+    peer.initiator.as_deref_mut().filter(|waiting| waiting.index == index)
 }
 
 impl Peer {
@@ -476,6 +487,31 @@ mod tests {
         cookie[0] = 3;
         for message in [&response[..], &cookie] {
             assert_eq!(Responder::new().handle(1, 0, message), (Err(DropReason::UnknownIndex), NOTHING));
+        }
+    }
+
+    #[test]
+    fn under_load_each_of_our_initiations_has_one_answer_and_others_are_few() {
+        let mut responder = Responder::loaded();
+        while responder.device.load.decide_response(NOW.boot, &mut responder.rng) == AdmissionDecision::Admit {}
+        let peer = responder.device.peer(&known_peer().public).unwrap();
+        let mut seen = Seen::default();
+        let traffic = Arc::clone(&responder.device.get(peer).unwrap().traffic);
+        let _ = traffic.request_handshake();
+        responder.device.woken(NOW, &mut responder.rng, peer, &mut seen);
+        let index = responder.device.get(peer).unwrap().initiator.as_ref().unwrap().index;
+        let forged = |index| {
+            let mut response = messages::blank_response(1, index);
+            CookieMaker::default().sign(NOW.boot, &mac1_key(&device().public), &mut response);
+            response
+        };
+        let refused = Cost { drawn: 24, replies: 1, ..NOTHING };
+        assert_eq!(responder.handle(1, BUSY, &forged(index ^ 1)), (Err(DropReason::UnknownIndex), NOTHING));
+        let (answer, cost) = responder.handle(1, BUSY, &forged(index));
+        assert!(answer.is_err_and(|reason| reason != DropReason::UnderLoad), "{answer:?}");
+        assert_eq!(cost.replies, 0);
+        for _ in 0..3 {
+            assert_eq!(responder.handle(1, BUSY, &forged(index)), (Err(DropReason::UnderLoad), refused));
         }
     }
 

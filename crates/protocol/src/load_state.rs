@@ -92,7 +92,7 @@ impl LoadState {
     }
 
     /// Decides about a response with a valid first MAC and without a valid cookie, to an initiation of ours that waits
-    /// for one: our own handshakes do not fail because others flood.
+    /// for one, after the first: our own handshakes do not fail because others flood.
     pub(crate) fn decide_response(&mut self, now: Boottime, rng: &mut dyn Entropy) -> AdmissionDecision {
         self.rotate_period(now, rng);
         if take(&mut self.responses_left) { AdmissionDecision::Admit } else { self.cookie_or_drop() }

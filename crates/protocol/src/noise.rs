@@ -66,6 +66,8 @@ pub(crate) struct TransportKeys {
 pub(crate) struct Initiator {
     /// Our index in it.
     pub(crate) index: u32,
+    /// Whether a response to it was admitted without a cookie under load.
+    pub(crate) was_answered: bool,
     ephemeral: AgreementKey,
     noise: SymmetricState,
 }
@@ -94,7 +96,7 @@ pub(crate) fn initiate(
     noise.seal(&key, &identity.public.0, &mut message[initiation::STATIC]);
     let key = noise.mix_key(&**remote.static_static);
     noise.seal(&key, &timestamp.0, &mut message[initiation::TIMESTAMP]);
-    Some((Initiator { index, ephemeral, noise }, message))
+    Some((Initiator { index, was_answered: false, ephemeral, noise }, message))
 }
 
 /// An initiation whose claimed sender was read but is not yet authenticated.

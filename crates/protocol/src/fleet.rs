@@ -5,7 +5,7 @@
 //! gateways say where a peer is, and bound the timestamps of its handshakes from below (floors).
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -119,8 +119,9 @@ pub(crate) struct Fleet {
     peers: BTreeMap<u32, PeerId>,
     numbers: BTreeMap<PeerId, u32>,
     hinted: BTreeMap<PeerId, SocketAddr>,
-    /// Peers whose last handshake, as far as known, was one of another gateway: it knows better where they are.
-    elsewhere: BTreeSet<PeerId>,
+    /// Peers whose last handshake, as far as known, was one of another gateway, which knows better where they are; and whether
+    /// we have been told to begin with them since.
+    elsewhere: BTreeMap<PeerId, bool>,
 }
 
 impl Fleet {
@@ -137,9 +138,9 @@ impl Fleet {
         self.hinted.get(&peer) == Some(&source)
     }
 
-    /// Whether another gateway had the peer's last handshake, as far as known, and nobody has asked for one here since.
-    pub(crate) fn is_elsewhere(&self, peer: PeerId) -> bool {
-        self.elsewhere.contains(&peer)
+    /// Whether another gateway has the peer: it had the last handshake, and nobody has asked us for one since.
+    pub(crate) fn has_lost(&self, peer: PeerId) -> bool {
+        self.elsewhere.get(&peer) == Some(&false)
     }
 
     pub(crate) fn forget(&mut self, peer: PeerId) {
@@ -187,7 +188,7 @@ impl Device {
     /// Whether hints know better than this device where the peer is: it has no session here, or the last handshake was
     /// one of another gateway.
     pub fn believes_hints(&self, now: Boottime, id: PeerId) -> bool {
-        !self.has_session(now, id) || self.indices.fleet.as_ref().is_some_and(|fleet| fleet.is_elsewhere(id))
+        !self.has_session(now, id) || self.indices.fleet.as_ref().is_some_and(|fleet| fleet.elsewhere.contains_key(&id))
     }
 
     /// Gives a peer its number in the fleet, and takes it away from another that has it. False, without a change, if
@@ -227,7 +228,7 @@ impl Device {
         }
     }
 
-    /// The peer has shaken hands with us, or is to.
+    /// An authentic handshake message of now has told where the peer is.
     pub(crate) fn note_here(&mut self, id: PeerId) {
         if let Some(fleet) = &mut self.indices.fleet {
             fleet.elsewhere.remove(&id);
@@ -259,7 +260,7 @@ impl Device {
         if let Some(fleet) = &mut self.indices.fleet {
             hint.endpoint.map(|endpoint| fleet.hinted.insert(id, endpoint));
             if is_later {
-                fleet.elsewhere.insert(id);
+                fleet.elsewhere.insert(id, false);
             }
         }
         sent.is_none_or(|sent| sent <= limit)
@@ -269,7 +270,9 @@ impl Device {
     /// so that the peer may use the session at once.
     pub fn initiate_now(&mut self, now: Now, rng: &mut dyn Entropy, id: PeerId, effects: &mut dyn Effects) {
         let cx = &mut CallContext { now, rng, effects };
-        self.note_here(id);
+        if let Some(is_asked) = self.indices.fleet.as_mut().and_then(|fleet| fleet.elsewhere.get_mut(&id)) {
+            *is_asked = true;
+        }
         self.start(cx, id);
         self.update_timers(cx, id);
     }

@@ -208,7 +208,7 @@ impl Device {
     /// take it away from there.
     #[cfg(feature = "fleet")]
     fn has_moved_away(&self, id: PeerId) -> bool {
-        self.indices.fleet.as_ref().is_some_and(|fleet| fleet.is_elsewhere(id))
+        self.indices.fleet.as_ref().is_some_and(|fleet| fleet.has_lost(id))
     }
 
     #[cfg(not(feature = "fleet"))]

@@ -213,6 +213,7 @@ fn hints_count_unless_the_last_handshake_was_ours() {
     assert!(believes(&net));
     net.run_for(Duration::from_secs(6));
     net.call(A, |node, now, rng| node.device.initiate_now(now, rng, at_a, &mut node.host));
+    assert!(believes(&net), "it has not answered");
     net.run_for(Duration::from_millis(100));
     assert!(!believes(&net));
 }

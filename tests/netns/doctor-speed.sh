@@ -7,7 +7,6 @@ source "$(dirname "$0")/doctor.bash"
 source "$(dirname "$0")/late-clock.bash"
 need perl
 MACHINE='^(confinement-weak|cpu-stolen|cpu-governor|one-thread-full|receive-on-one-core)$'
-export LINERATE_SECCOMP=off # the library of the clock reads its file inside the daemon
 
 host h1 h2
 cable h1 e1 h2 e2

@@ -4,8 +4,6 @@ source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.bash"
 source "$(dirname "$0")/late-clock.bash"
 
-export LINERATE_SECCOMP=off # the library reads its file inside the daemon
-
 two_hosts
 key h1 h2
 late 0

@@ -37,7 +37,6 @@ expect "context switches of all threads in 5 seconds" 0 $(($(wakeups "${PID[wg1]
 
 say "killed and started again with a clock that is an hour late"
 kill_server
-export LINERATE_SECCOMP=off # the library reads its file inside the daemon
 late 3600
 server "${by_late_clock[@]}" "$TUNNEL_DAEMON" -f
 limits h2 expires=$end

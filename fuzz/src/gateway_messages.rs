@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use linerate_control::uapi::fleet::Initiate;
 use linerate_fleet::gateway::machine::{Action, Machine, PEER_EVERY};
 use linerate_fleet::gateway::members::Now;
 use linerate_fleet::gateway::message::{Forwarded, Message};
@@ -37,7 +38,7 @@ pub fn check(mut bytes: &[u8]) {
             match action {
                 Action::Send { bytes, .. } => assert!(Message::decode(&bytes).is_some()),
                 Action::Tell(orders) => {
-                    for order in orders.iter().filter(|order| order.initiate) {
+                    for order in orders.iter().filter(|order| order.initiate != Initiate::No) {
                         let before = initiated.insert(order.number, time);
                         assert!(before.is_none_or(|before| time >= before + PEER_EVERY));
                     }

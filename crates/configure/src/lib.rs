@@ -18,7 +18,7 @@ use linerate_engine::config::{
     PeerChange, PeerReport,
 };
 #[cfg(feature = "fleet")]
-use linerate_engine::config::{FleetChange, GroupChange};
+use linerate_engine::config::{FleetChange, GroupChange, Initiate};
 #[cfg(feature = "fleet")]
 use linerate_protocol::fleet::{Hint, IndexKey};
 use linerate_protocol::{Prefix, PresharedKey, PrivateKey};
@@ -69,6 +69,11 @@ fn to_peer_change(update: &PeerUpdate) -> PeerChange {
 fn to_fleet_change(update: &FleetUpdate) -> FleetChange {
     let FleetUpdate { number, hint, initiate } = *update;
     let hint = hint.map(|fleet::Hint { endpoint, sent, received }| Hint { endpoint, sent, received });
+    let initiate = match initiate {
+        fleet::Initiate::No => Initiate::No,
+        fleet::Initiate::Once => Initiate::Once,
+        fleet::Initiate::Now => Initiate::Now,
+    };
     FleetChange { number, hint, initiate }
 }
 

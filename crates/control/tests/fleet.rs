@@ -25,7 +25,7 @@ fn what_is_read_is_written_again() {
         "set=1\nfleet_address=2001:db8::100\nfleet_forward=127.0.0.1:51822\n\n".into(),
         "set=1\nfleet_address=none\n\n".into(),
         format!("set=1\npublic_key={key}\nfleet_hint=192.0.2.1:7,{stamp},none\ninitiate=true\n\n"),
-        format!("set=1\npublic_key={key}\nfleet_hint=none,none,{}\n\n", "0".repeat(24)),
+        format!("set=1\npublic_key={key}\nfleet_hint=none,none,{}\ninitiate=once\n\n", "0".repeat(24)),
     ] {
         let update = update(&text).expect("valid");
         assert_eq!(std::str::from_utf8(&update.render()), Ok(&*text));

@@ -84,6 +84,19 @@ pub struct GroupChange {
     pub check: Option<(IpAddr, IpAddr)>,
 }
 
+/// Whether a handshake with a peer is started.
+#[cfg(feature = "fleet")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Initiate {
+    /// It is not.
+    #[default]
+    No,
+    /// By one initiation, as the peer may not be where its endpoint says.
+    Once,
+    /// Urgently.
+    Now,
+}
+
 /// A change of what a fleet knows of a peer.
 #[cfg(feature = "fleet")]
 #[derive(Clone, Copy, Default)]
@@ -93,7 +106,7 @@ pub struct FleetChange {
     /// What other gateways know of it. Their endpoint is taken if there is no session.
     pub hint: Option<Hint>,
     /// Start a handshake, after all other changes.
-    pub initiate: bool,
+    pub initiate: Initiate,
 }
 
 /// What has changed of a fleet's peers.

@@ -6,7 +6,7 @@ mod hosts;
 use std::net::IpAddr;
 
 use hosts::{Clock, Host, settle, udp};
-use linerate_engine::config::{ConfigError, DeviceChange, FleetChange, PeerChange};
+use linerate_engine::config::{ConfigError, DeviceChange, FleetChange, Initiate, PeerChange};
 use linerate_engine::fleet::{FORWARD_HEADER, FORWARD_VERSION, changes};
 use linerate_netio::memory::{Fate, MemoryNet};
 use linerate_netio::udp::{Received, Socket};
@@ -31,7 +31,7 @@ fn a_gateway_that_is_told_where_a_client_is_starts_a_handshake_and_carries_its_p
     let hint = Some(Hint { endpoint: Some(client.outer), ..Hint::default() });
     gate.set_peer(PeerChange {
         allowed_ips: vec![(true, Prefix::new(client.inner, 32).unwrap())],
-        fleet: FleetChange { number: Some(9), hint, initiate: true },
+        fleet: FleetChange { number: Some(9), hint, initiate: Initiate::Now },
         ..PeerChange::new(client.public_key)
     });
     settle(&mut [&mut gate, &mut client]);
@@ -224,7 +224,7 @@ fn the_answer_to_another_gateways_initiation_is_forwarded() {
     });
     clock.advance(std::time::Duration::from_secs(6));
     let hint = Some(Hint { endpoint: Some(client.outer), ..Hint::default() });
-    let fleet = FleetChange { hint, initiate: true, ..FleetChange::default() };
+    let fleet = FleetChange { hint, initiate: Initiate::Now, ..FleetChange::default() };
     second.set_peer(PeerChange { fleet, ..PeerChange::new(client.public_key) });
     settle(&mut [&mut first, &mut second, &mut client]);
     let (mut buf, mut meta) = (vec![0; 1 << 16], [Received::default()]);

@@ -26,6 +26,12 @@ pub const REJECT_AFTER_TIME: Duration = Duration::from_secs(180);
 /// An initiation is repeated after this time without a response, and at most one is sent per peer
 /// in this time (paper section 6.4).
 pub const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
+/// An urgent handshake is repeated this long after its first initiation, too, and so is the keepalive after its response
+/// (ours): each of the three may be lost. The steps grow, as a response is taken only until the next initiation.
+pub const URGENT_REPEATS: [Duration; 3] =
+    [Duration::from_millis(500), Duration::from_millis(1000), Duration::from_millis(2000)];
+/// A repetition that would come sooner after the one before, because that was late, is left out (ours).
+pub const URGENT_SPACING: Duration = Duration::from_millis(250);
 /// Jitter added to [`REKEY_TIMEOUT`] and [`NEW_HANDSHAKE_TIMEOUT`]: up to a third of a second
 /// (paper section 6.1; kernel: HZ / 3).
 pub const REKEY_TIMEOUT_JITTER: Duration = Duration::from_millis(333);
@@ -104,3 +110,5 @@ pub const LABEL_COOKIE: &[u8; 8] = b"cookie--";
 
 const _: () = assert!(REJECT_AFTER_MESSAGES == 0u64.wrapping_sub(8130));
 const _: () = assert!(INITIATION_SPACING.as_millis() == 20);
+const _: () = assert!(INITIATION_SPACING.as_millis() < URGENT_SPACING.as_millis());
+const _: () = assert!(URGENT_REPEATS[2].as_millis() + URGENT_SPACING.as_millis() <= REKEY_TIMEOUT.as_millis());

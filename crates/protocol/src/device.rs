@@ -106,7 +106,7 @@ impl Device {
         for id in self.ids() {
             let Some(peer) = self.peers[id.0 as usize].as_deref_mut() else { continue };
             peer.static_static = StaticStatic::Unknown;
-            peer.handshake_sent = None;
+            (peer.handshake_sent, peer.urgent) = (None, false);
             peer.keyring.stop_sealing();
             if peer.keyring.current().is_some() {
                 effects.set_sending_session(id, None);
@@ -302,7 +302,7 @@ impl Device {
             let up = self.up;
             let Some(peer) = self.get_mut(id).filter(|peer| up && !peer.suspended) else { continue };
             if peer.handshaking() {
-                peer.attempts = 0;
+                (peer.attempts, peer.urgent) = (0, false);
                 peer.handshake_timer = Some((now.boot, HandshakeAction::SendFirst));
                 let deadline = peer.deadline();
                 self.schedule(id, deadline);
@@ -349,7 +349,7 @@ impl Device {
         self.forget_keys(id, effects);
         let Some(peer) = self.get_mut(id) else { return };
         peer.handshake_timer = None;
-        peer.attempts = 0;
+        (peer.attempts, peer.urgent) = (0, false);
         peer.traffic.reset();
         self.schedule(id, None);
     }

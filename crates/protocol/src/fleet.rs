@@ -12,10 +12,11 @@ use core::time::Duration;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::constants::PEERS_MAX;
+use crate::constants::{MAX_TIMER_HANDSHAKES, PEERS_MAX};
 use crate::cookie::mac;
 use crate::effects::CallContext;
 use crate::keys::on_heap;
+use crate::peer::{HandshakeAction, Peer};
 use crate::scrub::scrubbed;
 use crate::tai64n::Timestamp;
 use crate::{Boottime, Device, Effects, Entropy, Now, PeerId};
@@ -267,14 +268,39 @@ impl Device {
     }
 
     /// Starts a handshake even if the peer has a session, though never two within 5 s. A keepalive follows the response,
-    /// so that the peer may use the session at once.
+    /// so that the peer may use the session at once. It is urgent: initiation and keepalive are repeated sooner than others
+    /// ([`URGENT_REPEATS`](crate::constants::URGENT_REPEATS)), so the peer has to be known to be where its endpoint says.
     pub fn initiate_now(&mut self, now: Now, rng: &mut dyn Entropy, id: PeerId, effects: &mut dyn Effects) {
         let cx = &mut CallContext { now, rng, effects };
+        self.start_as_told(cx, id);
+        if let Some(peer) = self.get_mut(id) {
+            peer.hurry(now.boot);
+        }
+        self.update_timers(cx, id);
+    }
+
+    /// As [`Device::initiate_now`], for a peer that may not be where its endpoint says: one initiation follows, after one of
+    /// less than 5 s ago a little later, and is not repeated by itself.
+    pub fn initiate_on_suspicion(&mut self, now: Now, rng: &mut dyn Entropy, id: PeerId, effects: &mut dyn Effects) {
+        let cx = &mut CallContext { now, rng, effects };
+        let was_running = self.get(id).is_some_and(Peer::handshaking);
+        self.start_as_told(cx, id);
+        if let Some(peer) = self.get_mut(id) {
+            peer.urgent = false;
+            // The retry of one that runs is the one that follows.
+            peer.attempts = match peer.handshake_timer {
+                Some((_, HandshakeAction::Retry)) if was_running => MAX_TIMER_HANDSHAKES,
+                _ => MAX_TIMER_HANDSHAKES + 1,
+            };
+        }
+        self.update_timers(cx, id);
+    }
+
+    fn start_as_told(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         if let Some(is_asked) = self.indices.fleet.as_mut().and_then(|fleet| fleet.elsewhere.get_mut(&id)) {
             *is_asked = true;
         }
         self.start(cx, id);
-        self.update_timers(cx, id);
     }
 }
 

@@ -56,10 +56,10 @@ impl Device {
 
     fn stop_retrying(&mut self, id: PeerId) {
         let Some(peer) = self.get_mut(id) else { return };
-        peer.attempts = 0;
+        (peer.attempts, peer.urgent) = (0, false);
         peer.handshake_timer = match peer.handshake_timer {
             Some((at, HandshakeAction::Retry | HandshakeAction::Abandon)) => Some((at, HandshakeAction::Abandon)),
-            Some((_, HandshakeAction::SendFirst)) | None => None,
+            Some((_, HandshakeAction::SendFirst | HandshakeAction::Confirm)) | None => None,
         };
     }
 }

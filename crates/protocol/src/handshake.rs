@@ -15,7 +15,7 @@ use crate::indices::Indices;
 use crate::load_state::AdmissionDecision;
 use crate::messages::{self, CookieReply, Initiation, Response, cookie_reply, field, response};
 use crate::noise::{self, Remote, TransportKeys};
-use crate::peer::{HandshakeAction, Peer};
+use crate::peer::{HandshakeAction, Peer, next_repeat};
 use crate::scrub::scrubbed;
 use crate::session::SessionIndices;
 use crate::{
@@ -87,6 +87,7 @@ impl Device {
             Some((at, HandshakeAction::Retry)) => Some((at, HandshakeAction::Abandon)),
             _ => None,
         };
+        peer.urgent = false;
         self.publish_current(now.boot, id, effects);
         self.release_evicted(evicted, effects);
         self.handshake_done(now, id, effects);
@@ -194,6 +195,7 @@ impl Device {
         if !provisional {
             // The response counts towards the limit of one handshake message per 5 s.
             peer.handshake_sent = Some(now);
+            peer.urgent = false;
             peer.traffic.note_received(now);
             peer.traffic.note_sent(now);
         }
@@ -231,7 +233,8 @@ impl Device {
 
         // From now on the index names the session.
         peer.initiator = None;
-        peer.handshake_timer = None;
+        let repeat = next_repeat(now, now).filter(|_| core::mem::take(&mut peer.urgent));
+        peer.handshake_timer = repeat.map(|at| (at, HandshakeAction::Confirm));
         peer.traffic.note_received(now);
         let remote = messages::sender(message);
         let session = peer.new_session(cx, SessionIndices { peer: id, local, remote, initiator: true }, &keys);
@@ -286,6 +289,7 @@ impl Device {
         let Some(peer) = self.get_mut(id) else { return };
         peer.attempts = 0;
         if !peer.handshaking() {
+            peer.urgent = false;
             self.initiate(cx, id);
         }
     }
@@ -296,11 +300,12 @@ impl Device {
         let can_initiate = self.can_initiate(id, cx.effects);
         let Some(peer) = self.get_mut(id) else { return };
         if !can_initiate {
-            peer.handshake_timer = None;
+            (peer.handshake_timer, peer.urgent) = (None, false);
             return;
         }
         if let Some(sent) = peer.handshake_sent
             && now < sent.after(REKEY_TIMEOUT)
+            && !peer.urgent
         {
             peer.handshake_timer = Some((sent.after(REKEY_TIMEOUT), HandshakeAction::SendFirst));
             return;
@@ -313,7 +318,9 @@ impl Device {
         let now = cx.now.boot;
         let Some(identity) = self.identity.as_ref() else { return };
         let Some(peer) = self.peers[id.0 as usize].as_deref_mut() else { return };
-        peer.handshake_sent = Some(now);
+        // A repetition of an urgent handshake is no new one.
+        let begun = peer.handshake_sent.filter(|sent| now < sent.after(REKEY_TIMEOUT)).unwrap_or(now);
+        peer.handshake_sent = Some(begun);
         peer.timestamp_sent = self.timestamps.issue(cx.now.wall, peer.timestamp_sent);
         let (public, timestamp) = (peer.public, peer.timestamp_sent);
         let Some(static_static) = peer.static_static(identity) else { return };
@@ -325,7 +332,10 @@ impl Device {
         };
         peer.cookie_maker.sign(now, &noise::mac1_key(&public), &mut message);
         peer.initiator = Some(Box::new(initiator));
-        peer.handshake_timer = Some((now.after(REKEY_TIMEOUT + jitter(cx.rng)), HandshakeAction::Retry));
+        let repeat = next_repeat(begun, now).filter(|_| peer.urgent);
+        peer.urgent = repeat.is_some();
+        let usual = begun.after(REKEY_TIMEOUT + jitter(cx.rng));
+        peer.handshake_timer = Some((repeat.unwrap_or(usual), HandshakeAction::Retry));
         peer.traffic.note_sent(now);
         #[cfg(feature = "fleet")]
         self.report_timestamps(id, cx.effects);

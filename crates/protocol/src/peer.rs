@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
+use crate::constants::{URGENT_REPEATS, URGENT_SPACING};
 use crate::cookie::CookieMaker;
 use crate::keyring::Keyring;
 use crate::noise::{Identity, Initiator, Secret};
@@ -45,11 +46,13 @@ pub(crate) struct Peer {
     pub(crate) watched: bool,
     /// When the peer's latest initiation was consumed.
     pub(crate) initiation_seen: Option<Boottime>,
-    /// When we last sent an initiation or a response.
+    /// When we last sent an initiation or a response; of an urgent handshake, its first initiation.
     pub(crate) handshake_sent: Option<Boottime>,
 
     /// When the handshake timer fires, and what happens then.
     pub(crate) handshake_timer: Option<(Boottime, HandshakeAction)>,
+    /// The running handshake is repeated sooner than others ([`URGENT_REPEATS`]).
+    pub(crate) urgent: bool,
     /// Retries of the current handshake.
     pub(crate) attempts: u8,
     pub(crate) wipe_at: Option<Boottime>,
@@ -69,6 +72,14 @@ pub(crate) enum HandshakeAction {
     /// Drop the initiation: the peer's own has made a session meanwhile, so ours is not repeated, and the time for
     /// its response is over.
     Abandon,
+    /// An urgent handshake was completed: repeat the keepalive without which the peer may not use the session, unless
+    /// the peer was heard since.
+    Confirm,
+}
+
+/// When what was urgent at `since` is repeated next.
+pub(crate) fn next_repeat(since: Boottime, now: Boottime) -> Option<Boottime> {
+    URGENT_REPEATS.iter().map(|time| since.after(*time)).find(|at| *at >= now.after(URGENT_SPACING))
 }
 
 /// The Diffie-Hellman result of both static keys, computed on first use: configuring 10,000 peers must
@@ -102,6 +113,7 @@ impl Peer {
             initiation_seen: None,
             handshake_sent: None,
             handshake_timer: None,
+            urgent: false,
             attempts: 0,
             wipe_at: None,
             new_handshake_jitter: Duration::ZERO,
@@ -126,6 +138,21 @@ impl Peer {
     /// Whether an initiation was sent or is about to be.
     pub(crate) fn handshaking(&self) -> bool {
         matches!(self.handshake_timer, Some((_, HandshakeAction::SendFirst | HandshakeAction::Retry)))
+    }
+
+    /// Makes the running handshake urgent, unless it began too long ago.
+    #[cfg(feature = "fleet")]
+    pub(crate) fn hurry(&mut self, now: Boottime) {
+        match self.handshake_timer {
+            Some((_, HandshakeAction::SendFirst)) => self.urgent = true,
+            Some((at, HandshakeAction::Retry)) => {
+                if let Some(repeat) = self.handshake_sent.and_then(|sent| next_repeat(sent, now)) {
+                    self.urgent = true;
+                    self.handshake_timer = Some((at.min(repeat), HandshakeAction::Retry));
+                }
+            }
+            Some((_, HandshakeAction::Abandon | HandshakeAction::Confirm)) | None => {}
+        }
     }
 
     /// Whether a packet could be sealed.

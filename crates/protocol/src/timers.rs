@@ -4,10 +4,10 @@
 //! deadlines come from the peer's `TrafficTimestamps`, which move without notice: a timer that fires
 //! too early is armed again.
 
-use crate::constants::{MAX_TIMER_HANDSHAKES, WIPE_TIME};
+use crate::constants::{MAX_TIMER_HANDSHAKES, REKEY_TIMEOUT, WIPE_TIME};
 use crate::effects::CallContext;
 use crate::handshake::jitter;
-use crate::peer::HandshakeAction;
+use crate::peer::{HandshakeAction, next_repeat};
 use crate::{Boottime, Device, Effects, Entropy, Now, PeerId};
 
 /// Peers that one call of `expire` handles at most, so that messages are handled in between.
@@ -92,6 +92,7 @@ impl Device {
         }
         peer.attempts = 0;
         if !peer.handshaking() {
+            peer.urgent = false;
             peer.handshake_timer = Some((now, HandshakeAction::SendFirst));
         }
         let deadline = peer.deadline();
@@ -143,6 +144,7 @@ impl Device {
                 self.initiate(cx, id);
             }
             HandshakeAction::Retry => self.retry(cx, id),
+            HandshakeAction::Confirm => self.repeat_confirmation(cx, id),
         }
     }
 
@@ -161,9 +163,34 @@ impl Device {
             peer.traffic.drop_keepalive();
             return cx.effects.drop_staged(id);
         }
+        // Responses may wait in our own queue.
+        if peer.urgent && self.load.is_under_load(now, 0) {
+            return self.wait_as_usual(cx, id);
+        }
+        let Some(peer) = self.get_mut(id) else { return };
         peer.attempts += 1;
         cx.effects.forget_source_addr(id);
         self.initiate(cx, id);
+    }
+
+    /// Repeats an urgent handshake no sooner than others.
+    fn wait_as_usual(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
+        let Some(peer) = self.get_mut(id) else { return };
+        peer.urgent = false;
+        let begun = peer.handshake_sent.unwrap_or(cx.now.boot);
+        peer.handshake_timer = Some((begun.after(REKEY_TIMEOUT + jitter(cx.rng)), HandshakeAction::Retry));
+    }
+
+    fn repeat_confirmation(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
+        let now = cx.now.boot;
+        let Some(peer) = self.get_mut(id) else { return };
+        let Some(session) = peer.keyring.current().filter(|session| session.may_seal(now)) else { return };
+        let created = session.created_at;
+        if peer.traffic.last_received() > created {
+            return;
+        }
+        peer.handshake_timer = next_repeat(created, now).map(|at| (at, HandshakeAction::Confirm));
+        cx.effects.send_keepalive(id);
     }
 
     /// Data was received and nothing sent for 10 s.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use linerate_control::uapi::fleet::Initiate;
 use linerate_fleet::gateway::machine::{Action, Machine, Order, PEER_EVERY, TICK};
 use linerate_fleet::gateway::members::{DEAD_AFTER, Now};
 use linerate_fleet::gateway::message::{Forwarded, Heartbeat, Message, PeerHint, Stamp};
@@ -241,7 +242,9 @@ impl World {
         let floor = this.floors.entry(order.number).or_default();
         *floor = order.sent.max(*floor);
         this.endpoints.extend(order.endpoint.map(|endpoint| (order.number, endpoint)));
-        let Some(to) = this.endpoints.get(&order.number).copied().filter(|_| order.initiate) else { return };
+        let Some(to) = this.endpoints.get(&order.number).copied().filter(|_| order.initiate != Initiate::No) else {
+            return;
+        };
         // Our own timestamps are above the floor.
         let mut sent = stamp(wall);
         if floor.is_some_and(|floor| sent <= floor) {
@@ -586,7 +589,7 @@ fn the_latest_seen_are_taken_over_first() {
         machine.tick(at(ms), &mut actions);
         for action in actions {
             if let Action::Tell(orders) = action {
-                let initiated = orders.iter().filter(|order| order.initiate).map(|order| order.number);
+                let initiated = orders.iter().filter(|order| order.initiate != Initiate::No).map(|order| order.number);
                 seen.extend(initiated.map(|number| hint(number).seen));
             }
         }
@@ -635,7 +638,10 @@ fn data_of(machine: &mut Machine, at: u64, gateway: u8) -> (bool, bool) {
     machine.forwarded(ms(at), &forwarded(gateway, 7, SEVEN, 32), &mut actions);
     let is_forward = |bytes: &[u8]| matches!(Message::decode(bytes), Some(Message::Forward(_)));
     let forwards = actions.iter().any(|action| matches!(action, Action::Send { bytes, .. } if is_forward(bytes)));
-    (forwards, actions.iter().any(|action| matches!(action, Action::Tell(orders) if orders[0].initiate)))
+    (
+        forwards,
+        actions.iter().any(|action| matches!(action, Action::Tell(orders) if orders[0].initiate != Initiate::No)),
+    )
 }
 
 #[test]
@@ -705,7 +711,7 @@ fn of_a_peer_that_is_added_while_the_store_is_watched_the_daemon_is_told_that_it
     machine.set_peers(0..12);
     actions.clear();
     machine.tick(ms(5000), &mut actions);
-    let order = Order { number: 11, endpoint: None, sent: None, received: Some([0; 12]), initiate: false };
+    let order = Order { number: 11, endpoint: None, sent: None, received: Some([0; 12]), initiate: Initiate::No };
     assert!(actions.contains(&Action::Tell(vec![order])), "{actions:?}");
 }
 

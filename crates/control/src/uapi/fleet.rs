@@ -52,8 +52,20 @@ pub struct FleetUpdate {
     pub number: Option<u32>,
     /// What other gateways know of it.
     pub hint: Option<Hint>,
-    /// Start a handshake, after all other changes to the peer.
-    pub initiate: bool,
+    /// Whether a handshake is started, after all other changes to the peer.
+    pub initiate: Initiate,
+}
+
+/// Whether a handshake with a peer is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Initiate {
+    /// It is not.
+    #[default]
+    No,
+    /// By one initiation, as the peer may not be where its endpoint says.
+    Once,
+    /// Urgently: what may be lost is repeated soon.
+    Now,
 }
 
 #[cfg(feature = "fleet")]
@@ -61,7 +73,7 @@ mod text {
     use std::fmt::Write as _;
     use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
-    use super::{FleetChanges, FleetPeer, FleetUpdate, Gateway, Hint};
+    use super::{FleetChanges, FleetPeer, FleetUpdate, Gateway, Hint, Initiate};
     use crate::endpoint;
     use crate::keys::PublicKey;
     use crate::number::decimal;
@@ -143,8 +155,9 @@ mod text {
                     self.number = Some(number.ok_or(NUMBER)?);
                 }
                 b"fleet_hint" => self.hint = Some(hint(value).ok_or(HINT)?),
-                b"initiate" if value == b"true" => self.initiate = true,
-                b"initiate" => return Err(LineError::Expected("true")),
+                b"initiate" if value == b"true" => self.initiate = Initiate::Now,
+                b"initiate" if value == b"once" => self.initiate = Initiate::Once,
+                b"initiate" => return Err(LineError::Expected("`true` or `once`")),
                 _ => return Ok(false),
             }
             Ok(true)
@@ -157,10 +170,11 @@ mod text {
             if let Some(hint) = &self.hint {
                 write_hint(hint, text)?;
             }
-            if self.initiate {
-                text.write_str("initiate=true\n")?;
+            match self.initiate {
+                Initiate::No => Ok(()),
+                Initiate::Once => text.write_str("initiate=once\n"),
+                Initiate::Now => text.write_str("initiate=true\n"),
             }
-            Ok(())
         }
     }
 

@@ -9,6 +9,8 @@ use linerate_protocol::{AddPeerError, PeerId, Prefix, constants};
 use super::SlowPath;
 use super::effects::BackendRng;
 use crate::backend::Backend;
+#[cfg(feature = "fleet")]
+use crate::config::Initiate;
 use crate::config::{ConfigError, DeviceChange, DeviceReport, PeerChange, PeerReport};
 use crate::counters::EngineDropReason;
 use crate::sync::lock;
@@ -161,8 +163,10 @@ impl<B: Backend> SlowPath<B> {
             self.device.set_persistent_keepalive(now, rng, id, seconds, &mut self.effects);
         }
         #[cfg(feature = "fleet")]
-        if change.fleet.initiate {
-            self.device.initiate_now(now, rng, id, &mut self.effects);
+        match change.fleet.initiate {
+            Initiate::No => {}
+            Initiate::Once => self.device.initiate_on_suspicion(now, rng, id, &mut self.effects),
+            Initiate::Now => self.device.initiate_now(now, rng, id, &mut self.effects),
         }
     }
 

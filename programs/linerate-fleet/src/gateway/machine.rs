@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use linerate_control::uapi::fleet::Initiate;
+
 use super::budget::Budget;
 use super::members::{HEARTBEAT_EVERY, Members, Now, Reason, SETTLED_AFTER};
 use super::message::{Forwarded, HINTS_MAX, Heartbeat, Message, NUMBERS, PeerHint, Stamp};
@@ -17,7 +19,7 @@ use super::{GATEWAYS_MAX, GatewayStatus, Seen};
 
 /// Between two calls of [`Machine::tick`].
 pub const TICK: Duration = Duration::from_millis(50);
-/// Between two initiations to a peer, by whichever gateway.
+/// Between two attempts to initiate to a peer, by whichever gateway; its daemon repeats an urgent one soon by itself.
 pub const PEER_EVERY: Duration = Duration::from_secs(5);
 /// A call that is later than this was delayed by more than a timer: this process did not run.
 const STOPPED_AFTER: Duration = Duration::from_millis(150);
@@ -68,8 +70,8 @@ pub struct Order {
     pub sent: Option<Stamp>,
     /// The floor of timestamps from it.
     pub received: Option<Stamp>,
-    /// Whether a handshake begins.
-    pub initiate: bool,
+    /// Whether a handshake begins: urgently where the peer was authentically last heard, by a single initiation elsewhere.
+    pub initiate: Initiate,
 }
 
 /// What happened, for `linerate fleet status`.
@@ -566,7 +568,8 @@ impl Machine {
         }
         self.counters.initiated += 1;
         self.to_daemon.remove(&number);
-        Some(Order { number, endpoint: Some(endpoint), sent: known.sent, received: known.received, initiate: true })
+        let initiate = if is_there { Initiate::Now } else { Initiate::Once };
+        Some(Order { number, endpoint: Some(endpoint), sent: known.sent, received: known.received, initiate })
     }
 
     /// Whether a gateway has initiated to the peer just now.
@@ -683,7 +686,7 @@ impl Machine {
             if let Some(known) = self.peers.all.get(&number) {
                 let (endpoint, sent, received) = (known.endpoint, known.sent, known.received);
                 if endpoint.is_some() || sent.is_some() || received.is_some() {
-                    orders.push(Order { number, endpoint, sent, received, initiate: false });
+                    orders.push(Order { number, endpoint, sent, received, initiate: Initiate::No });
                 }
             }
         }

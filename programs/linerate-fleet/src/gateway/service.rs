@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::PublicKey;
-use linerate_control::uapi::fleet::{FleetPeer, FleetUpdate, Hint};
+use linerate_control::uapi::fleet::{FleetPeer, FleetUpdate, Hint, Initiate};
 use linerate_control::uapi::request::PeerUpdate;
 use rustix::net::netdevice::name_to_index;
 use tokio::net::UdpSocket;
@@ -300,8 +300,8 @@ impl Service {
     }
 
     fn add_order(&mut self, order: &Order) {
-        let initiates = self.orders.get(&order.number).is_some_and(|order| order.initiate);
-        self.orders.insert(order.number, Order { initiate: order.initiate || initiates, ..*order });
+        let waiting = self.orders.get(&order.number).map_or(Initiate::No, |order| order.initiate);
+        self.orders.insert(order.number, Order { initiate: order.initiate.max(waiting), ..*order });
     }
 
     /// One request at a time: what comes meanwhile is told with the next.
@@ -309,8 +309,8 @@ impl Service {
         if self.is_busy || self.daemon.is_none() || self.orders.is_empty() {
             return;
         }
-        let urgent = self.orders.values().filter(|order| order.initiate);
-        let others = self.orders.values().filter(|order| !order.initiate);
+        let urgent = self.orders.values().filter(|order| order.initiate != Initiate::No);
+        let others = self.orders.values().filter(|order| order.initiate == Initiate::No);
         let orders: Vec<Order> = urgent.chain(others).take(ORDERS_MAX).copied().collect();
         let updates =
             orders.iter().filter_map(|order| self.peers.get(&order.number).map(|peer| update(peer.public_key, order)));

@@ -143,6 +143,24 @@ fn a_client_goes_on_soon_although_one_datagram_in_five_is_lost() {
 }
 
 #[test]
+fn a_gateway_that_has_given_a_client_away_does_not_take_it_back_because_its_last_answer_stays_unanswered() {
+    let mut net = connected(20);
+    net.run_for(Duration::from_secs(6));
+    let (at_a, at_b, endpoint) = (net.nodes[A].peer(), net.nodes[B].peer(), net.nodes[CLIENT].addr);
+    net.nodes[B].host.endpoints.insert(at_b, endpoint);
+    net.call(B, |node, now, rng| node.device.initiate_now(now, rng, at_b, &mut node.host));
+    let sent = Some(stamp(net.now.wall));
+    // B may tell of its initiation, and again when that was answered.
+    hint(&mut net, A, Hint { sent, ..Hint::default() });
+    net.send(A, b"the last answer");
+    net.run_for(Duration::from_millis(100));
+    assert!(net.nodes[A].host.traffic(at_a).unanswered_since().is_some());
+    hint(&mut net, A, Hint { sent, ..Hint::default() });
+    net.run_for(Duration::from_secs(30));
+    assert_eq!(net.nodes[A].count(MessageKind::Initiation), 0);
+}
+
+#[test]
 fn a_gateway_whose_clock_is_behind_initiates_above_what_another_has_sent() {
     for told in [false, true] {
         let mut net = connected(4);

@@ -213,8 +213,8 @@ fn a_new_device_goes_on_with_the_active_peer() {
             allowed_ips: state.allowed_ips.iter().map(|&(addr, cidr)| AllowedIp { add: true, addr, cidr }).collect(),
             ..PeerUpdate::new(state.public_key)
         };
-        let mut update = DeviceUpdate::default();
-        update.peers = daemon.state().peers.iter().map(peer).collect();
+        let peers = daemon.state().peers.iter().map(peer).collect();
+        let mut update = DeviceUpdate { peers, ..DeviceUpdate::default() };
         file.set_groups(&mut update);
         new.apply(&update);
         assert_eq!((new.owners(), new.lists[&key(active)].len()), (daemon.owners(), 2), "{active} was active");

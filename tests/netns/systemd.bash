@@ -6,7 +6,7 @@ systemd=$(ls /usr/lib/systemd/systemd /lib/systemd/systemd 2>/dev/null | head -n
 units=$WORK/units
 install -D -m 644 -t "$units" "$REPO"/packaging/systemd/*.{service,socket,target,timer}
 for unit in sysinit basic shutdown network network-online nss-lookup multi-user; do echo "[Unit]" >"$units/$unit.target"; done
-for unit in linerate@ wg-quick@; do
+for unit in linerate@ wg-quick@ linerate-fleet@; do
   install -D -m 644 /dev/stdin "$units/$unit.service.d/scenario.conf" <<<"[Service]
 Environment=LINERATE_SECCOMP=$LINERATE_SECCOMP"
 done
@@ -33,6 +33,7 @@ boot() { # the new process 1, in its namespaces
   install "$LINERATE" /usr/bin/linerate && install "$TUNNEL_DAEMON" /usr/bin/linerated || exit
   [[ ! -x $LINERATE_WEB ]] || install "$LINERATE_WEB" /usr/bin/linerate-web || exit
   [[ ! -x $LINERATE_PROXY ]] || install "$LINERATE_PROXY" /usr/bin/linerate-proxy || exit
+  [[ ! -x $LINERATE_FLEET ]] || install "$LINERATE_FLEET" /usr/bin/linerate-fleet || exit
   ln -sf linerate /usr/bin/wg-quick
   mount --bind "$units" "${systemd%/systemd}/system" || exit
   # They make units, of /etc/init.d and of /etc/fstab for example.
@@ -57,6 +58,7 @@ boot() { # the new process 1, in its namespaces
 }
 export -f boot
 export LINERATE_WEB=${LINERATE_WEB:-$PROGRAMS/linerate-web} LINERATE_PROXY=${LINERATE_PROXY:-$PROGRAMS/linerate-proxy}
+export LINERATE_FLEET=${LINERATE_FLEET:-$PROGRAMS/linerate-fleet}
 export WORK systemd units
 # Of what an administrator has set up nothing is for it, and it writes there.
 mount -t tmpfs -o mode=0755 tmpfs /etc/systemd

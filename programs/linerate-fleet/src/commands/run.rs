@@ -35,8 +35,8 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the daemon may take for a change before the next step.
 const DAEMON_TIME: Duration = Duration::from_secs(10);
 
-/// How long the parts may take to end.
-const END_TIME: Duration = Duration::from_secs(3);
+/// How long the parts may take to end; the mesh is the slowest.
+const END_TIME: Duration = Duration::from_secs(15);
 
 /// What the service says of itself, for `status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

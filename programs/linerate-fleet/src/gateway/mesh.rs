@@ -31,18 +31,18 @@ pub(super) fn interface(config: &Config) -> Result<InterfaceName, String> {
 
 /// Keeps the mesh up until `ends` is true.
 pub(super) async fn keep(config: Config, mut members: watch::Receiver<Members>, mut ends: watch::Receiver<bool>) {
-    loop {
-        let result = tokio::select! {
-            result = up(&config, &mut members, ends.clone()) => result,
-            () = is_true(&mut ends) => return,
-        };
-        match result {
+    while !*ends.borrow() {
+        // It ends by itself, and takes the mesh down: it may not be dropped.
+        match up(&config, &mut members, ends.clone()).await {
             Ok(()) => return,
             Err(error) => {
                 eprintln!("linerate-fleet: {}: the mesh of the gateways: {error}; it is tried again", config.fleet)
             }
         }
-        tokio::time::sleep(AGAIN_AFTER).await;
+        tokio::select! {
+            () = tokio::time::sleep(AGAIN_AFTER) => {}
+            () = is_true(&mut ends) => return,
+        }
     }
 }
 

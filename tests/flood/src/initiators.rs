@@ -174,7 +174,7 @@ impl Effects for Outbox {
 }
 
 /// The kernel's randomness.
-struct Kernel;
+pub(super) struct Kernel;
 
 impl Entropy for Kernel {
     fn fill(&mut self, bytes: &mut [u8]) {
@@ -182,7 +182,7 @@ impl Entropy for Kernel {
     }
 }
 
-fn now() -> Now {
+pub(super) fn now() -> Now {
     let boot = clock_gettime(ClockId::Boottime);
     Now {
         // The kernel keeps tv_nsec below a second and a boot clock never negative.

@@ -3,7 +3,8 @@
 //! Both come from thousands of spoofed addresses, as they do in the field: a daemon under load allows each address only
 //! a few handshakes per second, so a single one measures that limit and not the daemon. `initiators.rs` makes
 //! initiations with the protocol's own state machine, `spoofed_sources.rs` sends datagrams and receives the answers,
-//! `handshakes.rs` brings handshakes to their end, `take_over.rs` has a gateway of a fleet begin them, `new_peers.rs` tries one now and then, `capture.rs` takes
+//! `handshakes.rs` brings handshakes to their end, `take_over.rs` has a gateway of a fleet begin them,
+//! `fleet_clients.rs` are clients of a whole fleet, `new_peers.rs` tries one now and then, `capture.rs` takes
 //! messages off the wire, this file sends without waiting for anything. `experiment.rs` measures
 //! a tunnel meanwhile.
 //!
@@ -15,6 +16,7 @@
 pub mod experiment;
 
 mod capture;
+mod fleet_clients;
 mod handshakes;
 mod initiators;
 mod new_peers;
@@ -36,6 +38,7 @@ use linerate_protocol::MessageKind;
 use linerate_protocol::constants::{COOKIE_LEN, INITIATION_LEN, INITIATIONS_PER_SECOND};
 
 pub use capture::Capture;
+pub use fleet_clients::{FleetClients, Plan, TakenReport, keys as client_keys};
 pub use handshakes::{HandshakeReport, handshakes};
 use initiators::{Initiation, Initiators};
 pub use new_peers::{NewPeersReport, new_peers};

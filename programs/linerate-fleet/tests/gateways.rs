@@ -672,10 +672,48 @@ fn of_a_dead_gateway_all_active_clients_are_taken_over_whatever_its_clock_was() 
         (2550..3000).step_by(50).for_each(|at| machine.tick(ms(at), &mut actions));
         let told =
             actions.iter().filter_map(|action| if let Action::Tell(orders) = action { Some(orders) } else { None });
-        let initiated: Vec<u32> = told.flatten().filter(|order| order.initiate).map(|order| order.number).collect();
+        let initiated: Vec<u32> =
+            told.flatten().filter(|order| order.initiate != Initiate::No).map(|order| order.number).collect();
         // Number 2 was last seen too long ago to have a session.
         assert_eq!((active, &initiated[..]), (2, &[1][..]), "{ahead}");
     }
+}
+
+#[test]
+fn a_peer_that_had_another_gateway_meanwhile_is_taken_over_again() {
+    let mut machine = beside_another();
+    (1050..1400).step_by(50).for_each(|at| machine.tick(ms(at), &mut Vec::new()));
+    assert_eq!(data_of(&mut machine, 1400, 1), (false, true));
+    // It comes back, and has the peer and one more.
+    let eight = SocketAddr::from(([192, 0, 2, 1], 8));
+    let seen = (EPOCH / 1000) as u32 + 2;
+    let hint = |number, endpoint| {
+        let endpoint = Some(endpoint);
+        PeerHint { number, owner: 1, claim: EPOCH + 2000, endpoint, seen, ..PeerHint::default() }
+    };
+    let mut actions = Vec::new();
+    for at in (1450..=8000).step_by(50) {
+        let wall = ms(at).wall.as_nanos() as u64;
+        let heartbeat =
+            Heartbeat { gateway: 1, takes: true, sequence: at + 1, started: 2, wall, ..Heartbeat::default() };
+        machine.message(ms(at), 1, &Message::Heartbeat(heartbeat).encode(), &mut actions);
+        if at == 2000 {
+            let hints = vec![hint(7, SEVEN), hint(8, eight)];
+            machine.message(ms(at), 1, &Message::Hints { gateway: 1, hints }.encode(), &mut actions);
+        }
+        machine.tick(ms(at), &mut actions);
+    }
+    actions.clear();
+    (8050..8400).step_by(50).for_each(|at| machine.tick(ms(at), &mut actions));
+    // Only the other one sends.
+    machine.forwarded(ms(8400), &forwarded(1, 8, eight, 32), &mut actions);
+    (8450..9000).step_by(50).for_each(|at| machine.tick(ms(at), &mut actions));
+    let orders =
+        actions.iter().filter_map(|action| if let Action::Tell(orders) = action { Some(orders) } else { None });
+    let mut initiated: Vec<u32> =
+        orders.flatten().filter(|order| order.initiate != Initiate::No).map(|order| order.number).collect();
+    initiated.sort_unstable();
+    assert_eq!(initiated, [7, 8]);
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub(super) struct Known {
     pub(super) seen: u32,
     /// When our daemon completed its last handshake with it; zero: never since it runs.
     pub(super) seen_here: u64,
-    /// When we last had it initiated to, anywhere, and to where it is known to be.
+    /// When we last had it initiated to, anywhere, and to where it is known to be, if nobody has its session since.
     pub(super) initiated: Option<Duration>,
     pub(super) initiated_there: Option<Duration>,
     /// When we last gave it away.
@@ -69,6 +69,8 @@ impl Known {
         if (hint.claim, hint.owner) > self.claim && hint.claim != 0 {
             self.claim = (hint.claim, hint.owner);
             (self.endpoint, self.seen) = (hint.endpoint, hint.seen);
+            // What we tried before has come to its end.
+            self.initiated_there = None;
             is_new = true;
         }
         is_new
@@ -107,6 +109,7 @@ impl Known {
             let millis = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
             self.claim = (millis.max(self.claim.0.saturating_add(1)), me);
             self.endpoint = change.endpoint.or(self.endpoint);
+            self.initiated_there = None;
             self.seen = u32::try_from(change.seen).unwrap_or(u32::MAX);
             is_new = true;
         }

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linerate_netio::process::unix_socket;
 use linerate_netlink::NetlinkError;
@@ -160,13 +160,24 @@ impl DaemonClient {
         let mut chunk = zeroize::Zeroizing::new(vec![0u8; 64 << 10]);
         // Every line has a value, so the first empty line is the end.
         while !reply.ends_with(b"\n\n") {
-            let length = self.0.read(&mut chunk).map_err(timeout_error)?;
+            let length = self.read(&mut chunk).map_err(timeout_error)?;
             if length == 0 || reply.len() > REPLY_MAX {
                 return Err(ReplyError::Truncated.into());
             }
             reply.extend(&chunk[..length]);
         }
         Ok(reply)
+    }
+
+    /// A signal, such as that of a child that has ended, interrupts a read with a timeout, whatever its handler says.
+    fn read(&mut self, chunk: &mut [u8]) -> io::Result<usize> {
+        let began = Instant::now();
+        loop {
+            match self.0.read(chunk) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted && began.elapsed() < TIMEOUT => {}
+                outcome => return outcome,
+            }
+        }
     }
 }
 

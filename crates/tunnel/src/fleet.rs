@@ -22,6 +22,9 @@ const PROGRAM: &str = "linerate-fleet";
 /// Its exit code if the peers have changed in the store since the file was written (`EX_TEMPFAIL`).
 const OUTDATED: i32 = 75;
 
+/// Its exit code if a part of a large change is in the store, and the rest cannot be.
+const PARTLY: i32 = 76;
+
 /// Commits what `new` changes of the peers of `old` to the store of their fleet, if they belong to one.
 pub(crate) fn commit(old: &ConfigFile, new: &ConfigFile) -> Result<(), Error> {
     let Some(fleet) = &old.contents.fleet else { return Ok(()) };
@@ -40,7 +43,10 @@ pub(crate) fn commit(old: &ConfigFile, new: &ConfigFile) -> Result<(), Error> {
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.trim().trim_start_matches("linerate-fleet: ");
     let reason = if said.is_empty() { format!("{PROGRAM} {}", how_it_ended(output.status)) } else { said.to_owned() };
-    Err(Error::State(format!("the file was not changed: {reason}")))
+    match output.status.code() {
+        Some(PARTLY) => Err(Error::State(reason)),
+        _ => Err(Error::State(format!("the file was not changed: {reason}"))),
+    }
 }
 
 /// Runs the program with both texts on its standard input: a line with their lengths in bytes, the old, and the new.

@@ -13,7 +13,7 @@ use linerate_host::spec::Compat;
 use linerate_host::step::Implementation;
 use linerate_tunnel::{ConfigFile, Context, Interruption, Options, Reporter};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::local::{self, Saved};
 use crate::peers::{self, Section, Sections};
@@ -62,11 +62,13 @@ pub async fn keep(
             let (name, path) = (name.clone(), path.clone());
             let outcome = tokio::task::spawn_blocking(move || write(&name, &path, &latest)).await;
             match outcome.unwrap_or_else(|error| Err(error.to_string())) {
-                Ok(()) => {
+                Ok(true) => {
                     complaint = None;
                     written.send_replace(revision);
                     break;
                 }
+                // It has more than is known here yet.
+                Ok(false) => drop(timeout(PAUSE, wanted.changed()).await),
                 Err(error) => {
                     if complaint.as_ref() != Some(&error) {
                         eprint_line(&format!("linerate-fleet: the file does not follow the store yet: {error}"));
@@ -79,14 +81,24 @@ pub async fn keep(
     }
 }
 
-fn write(name: &FleetName, path: &std::path::Path, wanted: &Wanted) -> Result<(), String> {
+/// Makes the file what is wanted. False if it has an edit of this host that is not in that yet.
+fn write(name: &FleetName, path: &std::path::Path, wanted: &Wanted) -> Result<bool, String> {
     // New ones come in the order of their numbers, which is that of their edits.
     let mut order: Vec<(&PublicKey, &Section, u32)> =
         wanted.peers.iter().map(|(key, peer)| (key, &peer.section, peer.number)).collect();
     order.sort_by_key(|(_, _, number)| *number);
+    let mut is_behind = false;
     follow(path, |document| {
+        // Edits end before the lock is here, so none comes between.
+        is_behind = local::is_behind(name, wanted.revision);
+        if is_behind {
+            return document.clone();
+        }
         Document::of(peers::with_peers(document, order.iter().map(|(key, section, _)| (*key, *section))).into())
     })?;
+    if is_behind {
+        return Ok(false);
+    }
     let sections: Sections = order.iter().map(|(key, section, _)| (**key, (*section).clone())).collect();
     let saved = Saved {
         revision: wanted.revision,
@@ -95,7 +107,8 @@ fn write(name: &FleetName, path: &std::path::Path, wanted: &Wanted) -> Result<()
         members: wanted.members.clone(),
         numbers: order.iter().map(|(key, _, number)| (key.to_hex(), *number)).collect(),
     };
-    local::save_view(name, &saved)
+    local::save_view(name, &saved)?;
+    Ok(true)
 }
 
 /// Signals that end a wait for the lock of the tunnel. They are listened to once.

@@ -244,9 +244,36 @@ pub fn save_view(name: &FleetName, view: &Saved) -> Result<(), String> {
     write_json(&saved(name), view)
 }
 
+/// An edit that was made here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Committed {
+    /// The revision of the store that has all of it.
+    revision: i64,
+    /// When that was, since 1970 in seconds.
+    time: u64,
+}
+
+/// For so long the service is expected to hear of an edit that was made here, in seconds. A store that was restored may never
+/// come to its revision.
+const HEARS_WITHIN: u64 = 10;
+
+/// Notes that the file is about to be what the store has from this revision on.
+///
+/// # Errors
+/// It cannot be written.
+pub fn save_committed(name: &FleetName, revision: i64) -> Result<(), String> {
+    write_json(&committed(name), &Committed { revision, time: crate::feed::now() })
+}
+
+/// Whether the file has an edit of this host that a view of this revision has not.
+pub fn is_behind(name: &FleetName, revision: i64) -> bool {
+    let last: Option<Committed> = read_json(&committed(name)).ok().flatten();
+    last.is_some_and(|last| revision < last.revision && crate::feed::now().abs_diff(last.time) < HEARS_WITHIN)
+}
+
 /// Forgets that this host is a gateway.
 pub fn forget(name: &FleetName) {
-    for path in [configuration(name), mesh_key(name), saved(name), status(name)] {
+    for path in [configuration(name), mesh_key(name), saved(name), status(name), committed(name)] {
         let _ = fs::remove_file(path);
     }
 }
@@ -297,6 +324,11 @@ fn saved(name: &FleetName) -> PathBuf {
 /// Where the service says what it sees.
 pub fn status(name: &FleetName) -> PathBuf {
     Path::new(RUN).join(name.as_str()).join("status.json")
+}
+
+/// Where edits of this host are noted until the service has heard of them.
+fn committed(name: &FleetName) -> PathBuf {
+    Path::new(RUN).join(name.as_str()).join("committed.json")
 }
 
 /// Reads a file of JSON; none if there is no such file.

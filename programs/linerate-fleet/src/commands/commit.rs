@@ -1,27 +1,31 @@
 //! `commit`: what `linerate_tunnel::edit` asks before it replaces the file of a tunnel in a fleet.
 //!
 //! Standard input is a line with two numbers, the lengths in bytes of the old and of the new file, and then both. The exit
-//! code is 0 if the store has the new peers (or, for two files that are the same, these), 75 (`EX_TEMPFAIL`) if somebody else was faster and the file has to follow
-//! first, and another one if nothing was changed.
+//! code is 0 if the store has the new peers (or, for two files that are the same, these), 75 (`EX_TEMPFAIL`) if somebody else
+//! was faster and the file has to follow first, 76 if a part of a large change was done, and another one if nothing was changed.
 
 use std::io::Read;
 use std::process::ExitCode;
 
+use linerate_cli::eprint_line;
 use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::TunnelFile;
 use linerate_control::zeroizing::Buffer;
 use linerate_tunnel::System;
 
-use crate::edit::{self, Edit};
-use crate::local::Fleet;
+use crate::edit::{self, Edit, Progress};
+use crate::local::{self, Fleet};
 use crate::peers::{self, Sections};
 use crate::seal::Seal;
 use crate::store::layout::Key;
-use crate::store::{KeyValue, StoreError};
+use crate::store::{KeyValue, StoreError, Transaction};
 
 /// The exit code if the file has to follow first.
 pub const OUTDATED: u8 = 75;
+
+/// The exit code if a part was done, and the rest cannot be.
+pub const PARTLY: u8 = 76;
 
 /// The longest file in bytes.
 const FILE_MAX: usize = 1 << 30;
@@ -52,18 +56,44 @@ pub async fn run(interface: &InterfaceName) -> Result<ExitCode, String> {
     }
     let edit_name = edit::name()?;
     let edit = Edit { keys: &fleet.keys, seal: &seal, interface, name: &edit_name };
-    let transaction = edit.transaction((&from, &to), &next, |key| known.get(&key.to_hex()).copied())?;
-    match fleet.client.transact(&transaction).await {
-        Ok(outcome) if edit.is_done(&outcome) => Ok(ExitCode::SUCCESS),
-        Ok(_) => Ok(ExitCode::from(OUTDATED)),
+    let parts = edit.parts((&from, &to), &next, |key| known.get(&key.to_hex()).copied())?;
+    let mut progress = Progress::new(&fleet.keys, &seal, parts, &next);
+    while let Some(transaction) = progress.transaction() {
+        match send(&fleet, &transaction, &mut progress).await {
+            Ok(true) => {}
+            Ok(false) if !progress.has_begun() => return Ok(ExitCode::from(OUTDATED)),
+            Ok(false) => return Ok(partly(&progress, interface, "somebody else changed peers at the same time.")),
+            Err(why) if !progress.has_begun() => return Err(why),
+            Err(why) => return Ok(partly(&progress, interface, &why)),
+        }
+    }
+    // The service is still to hear of it: until then it must not make the file what it was before.
+    local::save_committed(&name, progress.revision())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Does one transaction of the edit. False if somebody else was faster.
+async fn send(fleet: &Fleet, transaction: &Transaction, progress: &mut Progress<'_>) -> Result<bool, String> {
+    match fleet.client.transact(transaction).await {
+        Ok(outcome) => Ok(progress.takes(&outcome)),
         Err(error @ StoreError::Silent(_)) => match fleet.client.get(&fleet.keys.next()).await {
             // It was done, and the answer was lost.
-            Ok((_, Some(next))) if edit.is_mine(&next) => Ok(ExitCode::SUCCESS),
+            Ok((_, Some(next))) if progress.takes_found(&next) => Ok(true),
             Ok(_) => Err(error.to_string()),
             Err(_) => Err(format!("{error} If it has taken the change all the same, the file will follow")),
         },
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Says how far an edit has come that cannot go on.
+fn partly(progress: &Progress<'_>, interface: &InterfaceName, why: &str) -> ExitCode {
+    eprint_line(&format!(
+        "{}: {why} The file of {interface} gets what is done from `linerate fleet run', and every gateway has it; then make the \
+         rest of the change again",
+        progress.told()
+    ));
+    ExitCode::from(PARTLY)
 }
 
 /// `next`, and the peers' numbers, if the store has the peers that the file has.

@@ -1,10 +1,12 @@
 //! The command line.
 
-use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::ffi::{OsStr, OsString};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use linerate_cli::documents;
@@ -160,11 +162,11 @@ pub struct Init {
     pub tunnel: String,
 
     /// Where clients reach all gateways, by anycast, ECMP or an address that moves
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = AddressAndPort)]
     pub address: SocketAddr,
 
     /// Where other gateways reach this one, for the mesh between them
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = AddressAndPort)]
     pub mesh_endpoint: SocketAddr,
 
     /// For so many seconds without the store gateways let clients in
@@ -191,7 +193,7 @@ pub struct Join {
     pub tunnel: String,
 
     /// Where other gateways reach this one, for the mesh between them
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = AddressAndPort)]
     pub mesh_endpoint: SocketAddr,
 
     /// Where the store is
@@ -209,6 +211,39 @@ pub struct Status {
     /// The fleet
     #[command(flatten)]
     pub of: OfFleet,
+}
+
+/// Reads an address and a port, and says what is missing.
+#[derive(Clone)]
+struct AddressAndPort;
+
+impl TypedValueParser for AddressAndPort {
+    type Value = SocketAddr;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<SocketAddr, clap::Error> {
+        let text = value.to_string_lossy();
+        address_and_port(&text).map_err(|why| {
+            let option = argument.and_then(clap::Arg::get_long).unwrap_or_default();
+            clap::Error::raw(ErrorKind::ValueValidation, format!("--{option} {text}: {why}\n")).with_cmd(command)
+        })
+    }
+}
+
+fn address_and_port(text: &str) -> Result<SocketAddr, String> {
+    const PORT: u16 = 51820;
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return if address.port() == 0 { Err("0 is no port".to_owned()) } else { Ok(address) };
+    }
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    Err(match bare.strip_suffix(':').unwrap_or(bare).parse::<IpAddr>().or_else(|_| bare.parse()) {
+        Ok(address) => format!("a port is missing, for example {}", SocketAddr::new(address, PORT)),
+        Err(_) => "it is not an address and a port, such as 203.0.113.5:51820 or [2001:db8::5]:51820".to_owned(),
+    })
 }
 
 impl Arguments {
@@ -235,5 +270,29 @@ mod tests {
         assert!(parsed(&["leave"]) && parsed(&["leave", "63"]) && !parsed(&["leave", "64"]));
         assert!(!parsed(&["run", "Berlin"]) && !parsed(&["run", "../x"]) && parsed(&["run", "berlin"]));
         assert!(!parsed(&["join", "berlin", "wg0", "--mesh-endpoint", "10.0.0.1:1"]), "no store");
+    }
+    #[test]
+    fn an_address_without_a_port_is_told_what_is_missing() {
+        let init = |address: &str, mesh: &str| {
+            let arguments = ["linerate-fleet", "init", "berlin", "wg0", "--store", "http://a", "--address", address];
+            let parsed = Arguments::try_parse_from([&arguments[..], &["--mesh-endpoint", mesh]].concat());
+            parsed.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        let good = "203.0.113.5:51820";
+        assert_eq!(init(good, "[2001:db8::5]:51821"), "");
+        let said = init("203.0.113.5", good);
+        assert!(said.contains("--address 203.0.113.5: a port is missing, for example 203.0.113.5:51820"), "{said}");
+        let said = init(good, "2001:db8::5");
+        assert!(
+            said.contains("--mesh-endpoint 2001:db8::5: a port is missing, for example [2001:db8::5]:51820"),
+            "{said}"
+        );
+        for missing in ["[2001:db8::5]", "203.0.113.5:"] {
+            assert!(init(missing, good).contains("a port is missing"), "{missing}");
+        }
+        for wrong in ["vpn.example", "203.0.113.5:0", "203.0.113.5:99999", ""] {
+            let said = init(wrong, good);
+            assert!(said.contains("--address") && !said.contains("missing") && !said.is_empty(), "{wrong}: {said}");
+        }
     }
 }

@@ -87,6 +87,7 @@ pub(super) async fn run(arguments: &Init) -> Result<ExitCode, String> {
         sections.len()
     ));
     warn_of_plain(store);
+    warn_of_missing(*address);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -103,15 +104,46 @@ pub(super) fn check_alone(file: &ConfigFile, name: &FleetName) -> Result<(), Str
     }
 }
 
-/// Checks that the tunnel listens where clients come.
+/// Checks that the tunnel listens where clients come: what another gateway passes on is given to that port, too.
 pub(super) fn check_port(file: &ConfigFile, port: u16) -> Result<(), String> {
-    match file.contents.listen_port == Some(port) {
-        true => Ok(()),
-        false => Err(format!(
-            "clients come to port {port}, so all gateways listen there: write ListenPort = {port} into {}",
-            file.path.display()
+    match wrong_port(file.contents.listen_port, port) {
+        None => Ok(()),
+        Some(wrong) => Err(format!(
+            "{} {wrong}, and clients come to port {port} of every gateway: write ListenPort = {port} into it, and `linerate \
+             reload {}' if the tunnel runs",
+            file.path.display(),
+            file.interface
         )),
     }
+}
+
+fn wrong_port(listen_port: Option<u16>, port: u16) -> Option<String> {
+    match listen_port {
+        Some(own) if own == port => None,
+        Some(own) => Some(format!("says ListenPort = {own}")),
+        None => Some("has no ListenPort".to_owned()),
+    }
+}
+
+/// Without the address the daemon cannot be given what others pass on.
+pub(super) fn warn_of_missing(address: std::net::SocketAddr) {
+    if !is_here(address.ip()) {
+        eprint_line(&missing_text(address.ip()));
+    }
+}
+
+fn missing_text(address: std::net::IpAddr) -> String {
+    let length = if address.is_ipv4() { 32 } else { 128 };
+    format!(
+        "Warning: {address} is no address of this host, and a gateway needs it for clients whose datagrams come by another \
+         gateway: `ip addr add {address}/{length} dev lo'"
+    )
+}
+
+/// Whether an address is one of this host's, on whatever interface.
+fn is_here(address: std::net::IpAddr) -> bool {
+    let bound = std::net::UdpSocket::bind((address, 0));
+    !bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrNotAvailable)
 }
 
 /// This host as a member.
@@ -151,4 +183,25 @@ fn random_network() -> Result<String, String> {
     getrandom::fill(&mut bytes[1..6]).map_err(|error| format!("the system has no random numbers: {error}"))?;
     bytes[0] = 0xfd;
     Ok(format!("{}/64", std::net::Ipv6Addr::from(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_missing_or_another_is_told() {
+        assert_eq!(wrong_port(Some(51820), 51820), None);
+        assert_eq!(wrong_port(Some(1), 51820).unwrap(), "says ListenPort = 1");
+        assert_eq!(wrong_port(None, 51820).unwrap(), "has no ListenPort");
+    }
+
+    #[test]
+    fn an_address_of_nobody_is_not_here() {
+        assert!(is_here("127.0.0.1".parse().unwrap()));
+        // For documentation (RFC 5737): no host has it.
+        assert!(!is_here("203.0.113.5".parse().unwrap()));
+        assert!(missing_text("203.0.113.5".parse().unwrap()).contains("ip addr add 203.0.113.5/32 dev lo"));
+        assert!(missing_text("2001:db8::5".parse().unwrap()).contains("ip addr add 2001:db8::5/128 dev lo"));
+    }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use linerate_cli::eprint_line;
 
-use super::init::{check_alone, check_port, member, warn_of_plain, write_fleet};
+use super::init::{check_alone, check_port, member, warn_of_missing, warn_of_plain, write_fleet};
 use crate::arguments::Join;
 use crate::gateway::GATEWAYS_MAX;
 use crate::local::{self, Local, Saved};
@@ -35,7 +35,8 @@ pub(super) async fn run(arguments: &Join) -> Result<ExitCode, String> {
     })?;
     let mut view = View::new(keys.clone(), seal.clone(), file.interface.clone(), Peers::new());
     view.list(revision, all);
-    check_port(&file, config.address.port())?;
+    let address = config.address;
+    check_port(&file, address.port())?;
     let own = peers::sections(&file.document, &file.interface)?;
     if let Some(key) = own.keys().find(|key| !view.peers().contains_key(key)) {
         return Err(format!(
@@ -72,6 +73,7 @@ pub(super) async fn run(arguments: &Join) -> Result<ExitCode, String> {
     ));
     view.refused().values().for_each(|why| eprint_line(&format!("Warning: a peer of the store is refused: {why}")));
     warn_of_plain(store);
+    warn_of_missing(address);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -119,13 +119,16 @@ behind_router() {
 }
 address_is_at() { ip -n r route replace "$SHARED/$HOST_BITS" via "$(near_router "$1" 0.2)"; } # NUMBER
 
-# The fleet "berlin" of g1, g2, g3, all of which initiate for others.
+# The fleet "berlin" of g1, g2, g3, all of which initiate for others. TUNNEL_LINES are lines of each one's file, and what is in
+# the file $PEERS becomes the fleet's peers.
+TUNNEL_LINES=() PEERS=/dev/null
 fleet_up() { # [OPTION OF init]...
   local n how at
   etcd_up
   key fleet
   for n in 1 2 3; do
-    tunnel_file g$n
+    tunnel_file g$n "${TUNNEL_LINES[@]}"
+    ((n > 1)) || gw g1 tee -a /etc/wireguard/wg0.conf <"$PEERS" >/dev/null
     gw g$n nice -n -15 "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up on g$n: $(tail -n 3 "$SCENARIO_LOGS/up.log")"
     how=join at=()
     ((n > 1)) || how=init at=(--address "$SHARED_ENDPOINT" "$@")
@@ -209,3 +212,35 @@ answers_again() { [[ $(answered) -gt $1 ]]; }
 is_owner() { [[ $(owner "$1") == "$2" ]]; }                # GATEWAY NUMBER : of the only client
 another() { echo $(($1 % 3 + 1)); }                        # NUMBER
 counter() { of_service "$1" ".gateway.counters.$2"; }      # GATEWAY NAME
+
+# --- many clients, of one process at the host c (linerate-fleet-clients) ---------------------------------------
+
+FLEET_CLIENTS=$PROGRAMS/linerate-fleet-clients
+# The peers of so many clients, for fleet_up, and the host c with their addresses.
+many_clients() { # COUNT
+  [[ -x $FLEET_CLIENTS ]] || skip "there is no $FLEET_CLIENTS (cargo build -p linerate-flood)"
+  MANY=$1
+  PEERS=$WORK/peers.conf
+  TUNNEL_LINES=('Address = 10.64.0.1/10')
+  "$FLEET_CLIENTS" --clients "$1" --sections >"$PEERS"
+  client_host c 100
+  ip -n c route add local 198.18.0.0/15 dev lo
+  ip -n r route add 198.18.0.0/15 via 198.51.100.1
+  # All of them are neighbours of nobody, but a router keeps a flow of each.
+  on r sysctl -qw net.netfilter.nf_conntrack_max=1048576 2>/dev/null || true
+}
+# Each makes a session with the gateway that has the address, and all send 1,000 messages a second.
+many_clients_up() {
+  local ready
+  coproc CLIENTS { ip netns exec c "$FLEET_CLIENTS" --clients "$MANY" --to "$SHARED_ENDPOINT" --gateway "$(public fleet)" 2>>"$SCENARIO_LOGS/clients.log"; }
+  read -r -t 200 ready <&"${CLIENTS[0]}" || fail "the clients have ended: $(tail -n 1 "$SCENARIO_LOGS/clients.log")"
+  expect "clients with sessions" "ready $MANY" "$ready"
+}
+# Their gateway was killed at this time: what linerate-fleet-clients says of it, in $TAKEN.
+many_clients_taken() { # EPOCHREALTIME
+  echo "${1/./}" >&"${CLIENTS[1]}"
+  read -r -t 60 TAKEN <&"${CLIENTS[0]}" || fail "the clients have ended: $(tail -n 1 "$SCENARIO_LOGS/clients.log")"
+}
+knows_of() { # GATEWAY COUNT NUMBER : that gateway NUMBER has so many clients
+  is_said "$1" ".gateway.gateways[\"$(($3 - 1))\"].peers" "$2"
+}

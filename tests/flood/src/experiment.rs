@@ -13,7 +13,7 @@ use linerate_lab::topology::{AddressFamily, Testbed, Topology};
 use linerate_lab::tunnel::Tunnel;
 use linerate_lab::{Result, peers};
 
-use crate::{Capture, Content, Flood, FloodReport, NewPeersReport, TakeOverReport, Unread};
+use crate::{Capture, Content, Flood, FloodReport, NewPeersReport, Unread};
 
 /// Peers that flood with valid initiations, and that shake hands where handshakes are counted.
 const FRESH_PEERS: usize = 10_000;
@@ -102,18 +102,6 @@ impl Experiment<'_> {
             let report = crate::handshakes(near, far, pair.to(), pair.keys[1].public, &fresh, self.seconds)?;
             let per_core_second = report.completed as f64 / (used()? - before);
             Ok(Handshakes { per_second: report.rate(), per_core_second, cookie_replies: report.cookie_replies })
-        })
-    }
-
-    /// A take-over of fresh clients by the daemon as a gateway of a fleet.
-    ///
-    /// # Errors
-    ///
-    /// Why the tunnel or the take-over failed: the daemon is not linerated, for example.
-    pub fn take_over(&self) -> Result<TakeOverReport> {
-        self.with_tunnel(|pair| {
-            let clients = peers::fresh(FRESH_PEERS);
-            crate::take_over(pair.tunnel, 1, pair.testbed.ends(), pair.to(), &pair.keys[1], &clients)
         })
     }
 

@@ -9,7 +9,6 @@ use linerate_control::keys::PublicKey;
 use linerate_lab::subject::KeyPair;
 use linerate_lab::{Error, Result, peers};
 use linerate_protocol::constants::INITIATION_LEN;
-use linerate_protocol::fleet::{IndexKey, IndexReader};
 use linerate_protocol::{
     Boottime, Device, Effects, Entropy, HandshakeFilter, Now, PeerId, PrivateKey, PublicKey as ProtocolKey, Session,
     TrafficTimestamps,
@@ -109,40 +108,6 @@ impl Initiator {
         let source = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
         self.device.handle(now(), &mut Kernel, source, 0, answer, outbox).is_ok()
     }
-}
-
-/// Clients that answer initiations of one gateway, one after the other, with nothing kept of them.
-pub(super) struct Responder {
-    filter: Arc<HandshakeFilter>,
-    gateway: PublicKey,
-}
-
-impl Responder {
-    /// Clients of the gateway with this key.
-    pub(super) fn new(gateway: PublicKey) -> Self {
-        Self { filter: Arc::default(), gateway }
-    }
-
-    /// The response of the client with these keys, and its index; none if the initiation is not for it.
-    pub(super) fn answer(&mut self, client: &KeyPair, initiation: &[u8]) -> Option<(u32, Vec<u8>)> {
-        let mut device = Device::with_filter(Arc::clone(&self.filter));
-        let (now, outbox) = (now(), &mut Outbox::default());
-        device.set_private_key(now, &mut Kernel, PrivateKey::new(client.private.as_bytes()), outbox);
-        device.add_peer(ProtocolKey(self.gateway.0), Arc::default()).ok()?;
-        device.up(now, &mut Kernel, outbox);
-        let source = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
-        device.handle(now, &mut Kernel, source, 0, initiation, outbox).ok()?;
-        let response = outbox.0.take()?;
-        let own = response[4..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
-        Some((own, response))
-    }
-}
-
-/// What reads indices that were made with this key.
-pub(super) fn index_reader(key: IndexKey) -> IndexReader {
-    let mut device = Device::new();
-    device.join_fleet(0, key);
-    device.index_reader().expect("it has just joined")
 }
 
 /// Takes the last message; there is nothing else behind a device here.

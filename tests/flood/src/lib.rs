@@ -3,10 +3,9 @@
 //! Both come from thousands of spoofed addresses, as they do in the field: a daemon under load allows each address only
 //! a few handshakes per second, so a single one measures that limit and not the daemon. `initiators.rs` makes
 //! initiations with the protocol's own state machine, `spoofed_sources.rs` sends datagrams and receives the answers,
-//! `handshakes.rs` brings handshakes to their end, `take_over.rs` has a gateway of a fleet begin them,
-//! `fleet_clients.rs` are clients of a whole fleet, `new_peers.rs` tries one now and then, `capture.rs` takes
-//! messages off the wire, this file sends without waiting for anything. `experiment.rs` measures
-//! a tunnel meanwhile.
+//! `handshakes.rs` brings handshakes to their end, `fleet_clients.rs` are clients of a whole fleet, `new_peers.rs` tries
+//! one now and then, `capture.rs` takes messages off the wire, this file sends without waiting for anything.
+//! `experiment.rs` measures a tunnel meanwhile.
 //!
 //! Over IPv4 only: a raw IPv6 socket leaves the checksum of every datagram to its sender, and what a flood
 //! measures is the same with both.
@@ -21,7 +20,6 @@ mod handshakes;
 mod initiators;
 mod new_peers;
 mod spoofed_sources;
-mod take_over;
 mod unread;
 
 use std::net::SocketAddr;
@@ -43,7 +41,6 @@ pub use handshakes::{HandshakeReport, handshakes};
 use initiators::{Initiation, Initiators};
 pub use new_peers::{NewPeersReport, new_peers};
 use spoofed_sources::{Part, SpoofedSources};
-pub use take_over::{TakeOverReport, take_over};
 pub use unread::Unread;
 
 /// Datagrams that are handed to the kernel at once.

@@ -66,8 +66,6 @@ enum Case {
     Noise,
     /// No flood: how many handshakes with fresh peers the daemon completes
     Handshakes,
-    /// No flood: how long linerated as a gateway of a fleet takes for 10,000 clients of a dead one
-    TakeOver,
 }
 
 impl Case {
@@ -82,7 +80,7 @@ impl Case {
             Self::Unknown => Content::UnknownSession,
             Self::Cookies => Content::CookieReplies,
             Self::Noise => Content::Noise,
-            Self::Handshakes | Self::TakeOver => return None,
+            Self::Handshakes => return None,
         })
     }
 
@@ -124,15 +122,6 @@ fn measure(inside: &Sandbox, arguments: &Arguments) -> Result<()> {
                     (0..arguments.rounds).map(|_| experiment.flood(content)).collect::<Result<Vec<Figures>>>()?;
                 let column = |column| cell(rounds.iter().map(|round| round[column]), 2);
                 (0..COLUMNS.len()).map(|i| format!("  {:>12}", column(i))).collect()
-            }
-            None if *case == Case::TakeOver => {
-                let rounds = (0..arguments.rounds).map(|_| experiment.take_over()).collect::<Result<Vec<_>>>()?;
-                format!(
-                    "  {} clients in {} s, {} s of the daemon's processor",
-                    cell(rounds.iter().map(|round| round.clients as f64), 0),
-                    cell(rounds.iter().map(|round| round.seconds), 2),
-                    cell(rounds.iter().map(|round| round.processor_seconds), 2)
-                )
             }
             None => {
                 let rounds =

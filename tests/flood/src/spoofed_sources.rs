@@ -133,11 +133,6 @@ impl SpoofedSources {
         Ok(())
     }
 
-    /// Where a sender is.
-    pub(super) fn endpoint(&self, sender: u32) -> SocketAddr {
-        (self.part.address(sender), self.port).into()
-    }
-
     /// The next answer, if one is there.
     pub(super) fn take(&self) -> Result<Option<Answer>> {
         self.receive(RecvFlags::DONTWAIT)

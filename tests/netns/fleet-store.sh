@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 240
+# timeout: 300
 # Two gateways share their peers by etcd: a client added on one is on the other at once, two at the same time get different
 # addresses, a bad value is refused by name, an empty store is no order, and gateways go on and catch up without it.
 source "$(dirname "$0")/lib.sh"
@@ -7,6 +7,7 @@ source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/fleet.bash"
 unset LINERATE_USER WG_QUICK_BACKEND
 
+NETWORK=10.9.0.1/16 # for some hundred clients
 gateways g1 g2
 etcd_up
 key fleet other
@@ -17,12 +18,30 @@ tunnel_file g2
 for g in g1 g2; do gw $g "$LINERATE" up wg0 >>"$SCENARIO_LOGS/up.log" 2>&1 || fail "up on $g: $(tail -n 3 "$SCENARIO_LOGS/up.log")"; done
 
 say "init and join"
+refused() { # WHAT WORDS COMMAND... : it fails, and says that
+  local what=$1 words=$2
+  shift 2
+  if "$@" >"$WORK/refused" 2>&1; then fail "$what: expected a failure, it succeeded"; fi
+  grep -qF -- "$words" "$WORK/refused" || fail "$what: it was not said why: $(<"$WORK/refused")"
+}
+at_mesh=(--store $STORE --mesh-endpoint 10.0.0.11:51821)
+refused "an address without a port" "--address 192.0.2.100: a port is missing, for example 192.0.2.100:51820" \
+  gw g1 "$FLEET" init berlin wg0 "${at_mesh[@]}" --address 192.0.2.100
+refused "another port than clients come to" "says ListenPort = 51820, and clients come to port 51000" \
+  gw g1 "$FLEET" init berlin wg0 "${at_mesh[@]}" --address 192.0.2.100:51000
 expect_failure "join before init" gw g2 "$FLEET" join berlin wg0 --store $STORE --mesh-endpoint 10.0.0.12:51821
 fleet g1 init berlin wg0 --store http://10.0.0.9:2379,$STORE --address 192.0.2.100:51820 --mesh-endpoint 10.0.0.11:51821 ||
   fail "init: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
+grep -q "Warning: 192.0.2.100 is no address of this host" "$SCENARIO_LOGS/fleet.log" || fail "init did not miss the fleet's address"
 expect_failure "init of the same fleet" gw g2 "$FLEET" init berlin wg0 --store $STORE --address 192.0.2.100:51820 \
   --mesh-endpoint 10.0.0.12:51821
+gw g2 sed -i /^ListenPort/d /etc/wireguard/wg0.conf
+refused "no port" "has no ListenPort, and clients come to port 51820" gw g2 "$FLEET" join berlin wg0 --store $STORE \
+  --mesh-endpoint 10.0.0.12:51821
+tunnel_file g2
+address g2 lo 192.0.2.100/32
 fleet g2 join berlin wg0 --store $STORE --mesh-endpoint 10.0.0.12:51821 || fail "join: $(tail -n 3 "$SCENARIO_LOGS/fleet.log")"
+expect "warnings of the fleet's address" 1 "$(grep -c "is no address of this host" "$SCENARIO_LOGS/fleet.log")"
 in_file g1 '^#! Fleet = berlin' && in_file g2 '^#! Fleet = berlin' || fail "a file does not name the fleet"
 has_peer g2 "$(public other)" || fail "the first peer is not on g2"
 expect "the preshared key on g2" "$(<"$WORK/old.psk")" "$(gw g2 wg show wg0 preshared-keys | cut -f 2)"
@@ -70,6 +89,25 @@ gw g1 "$LINERATE" client enable c1 2>>"$SCENARIO_LOGS/client.log" || fail "clien
 wait_for 10 "c1 to be back on g2" has_peer g2 "$(client_key c1)"
 gw g2 "$LINERATE" client remove c2 2>>"$SCENARIO_LOGS/client.log" || fail "client remove: $(tail -n 3 "$SCENARIO_LOGS/client.log")"
 wait_for 10 "c2 to be gone from g1" lacks_peer g1 "$(client_key c2)"
+
+say "300 clients at once"
+of_next() { etcd_ctl get /linerate/berlin/next -w json | jq -r ".kvs[0].$1"; } # FIELD
+edits() { of_next version; }
+before=$(peers_of g2) edits_before=$(edits)
+mapfile -t many < <(seq -f 'many%g' 300)
+gw g1 mkdir /run/linerate/many
+gw g1 "$LINERATE" client add "${many[@]}" --output /run/linerate/many/ 2>>"$SCENARIO_LOGS/client.log" >/dev/null ||
+  fail "client add: $(tail -n 3 "$SCENARIO_LOGS/client.log")"
+expect "transactions" 3 "$(($(edits) - edits_before))"
+wait_for 20 "300 clients on g2" has_peers g2 $((before + 300))
+has_peers g1 $((before + 300)) || fail "g1 has $(peers_of g1) peers"
+wait_for 20 "the files to be alike" files_are_alike
+in_file g1 'Name = many300' || fail "the file of g1 has not followed"
+expect "the number of peers" $((before + 300)) "$(of_next value | base64 -d | jq .peers)"
+
+gw g1 "$LINERATE" client remove "${many[@]}" >/dev/null 2>>"$SCENARIO_LOGS/client.log" || fail "client remove: $(tail -n 3 "$SCENARIO_LOGS/client.log")"
+for g in g1 g2; do wait_for 20 "them to be gone from $g" has_peers $g "$before"; done
+wait_for 20 "the files to be alike" files_are_alike
 
 say "a bad value"
 bad=$(wg genkey | wg pubkey | hex)

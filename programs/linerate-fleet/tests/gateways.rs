@@ -717,6 +717,21 @@ fn a_peer_that_had_another_gateway_meanwhile_is_taken_over_again() {
 }
 
 #[test]
+fn an_address_that_somebody_made_up_is_looked_at_once() {
+    let mut machine = beside_another();
+    (1050..1400).step_by(50).for_each(|at| machine.tick(ms(at), &mut Vec::new()));
+    assert_eq!(data_of(&mut machine, 1400, 1), (false, true));
+    (1450..6500).step_by(50).for_each(|at| machine.tick(ms(at), &mut Vec::new()));
+    let (made_up, mut actions) = (SocketAddr::from(([203, 0, 113, 9], 9)), Vec::new());
+    machine.forwarded(ms(6500), &forwarded(1, 7, made_up, 200), &mut actions);
+    (6550..15_000).step_by(50).for_each(|at| machine.tick(ms(at), &mut actions));
+    let orders =
+        actions.iter().filter_map(|action| if let Action::Tell(orders) = action { Some(orders) } else { None });
+    let told: Vec<_> = orders.flatten().map(|order| (order.number, order.endpoint, order.initiate)).collect();
+    assert_eq!(told, [(7, Some(made_up), Initiate::Once), (7, Some(SEVEN), Initiate::No)]);
+}
+
+#[test]
 fn a_gateway_that_was_stopped_takes_nobody_for_dead_when_it_goes_on() {
     let mut machine = beside_another();
     assert_eq!(data_of(&mut machine, 11_000, 1), (true, false));

@@ -25,6 +25,8 @@ pub const PEER_EVERY: Duration = Duration::from_secs(5);
 const STOPPED_AFTER: Duration = Duration::from_millis(150);
 /// Once the store has been seen for so long, our view has caught up: who is added after that is new to all.
 const LIVE_AFTER: Duration = Duration::from_secs(3);
+/// How long a single initiation, to where the peer may not be, may be answered; the daemon begins no other meanwhile.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
 /// How long the daemon tries by itself, once told to initiate.
 const DAEMON_TRIES: Duration = Duration::from_secs(90);
 /// After this a peer that was given away and is still here is given away again.
@@ -118,6 +120,8 @@ pub struct Machine {
     moved: BTreeSet<u32>,
     refreshed_to: u32,
     drained_to: u32,
+    /// Peers that were looked for where they may not be, and when: in the order of time, and as few as the budget allows.
+    suspected: VecDeque<(Duration, u32)>,
     queue: VecDeque<u32>,
     queued_for: Option<QueuedFor>,
     /// What happened.
@@ -159,6 +163,7 @@ impl Machine {
             moved: BTreeSet::new(),
             refreshed_to: 0,
             drained_to: 0,
+            suspected: VecDeque::new(),
             queue: VecDeque::new(),
             queued_for: None,
             counters: Counters::default(),
@@ -267,6 +272,7 @@ impl Machine {
         }
         self.take_over(now, actions);
         self.give_away(now, actions);
+        self.end_suspicions(now);
         self.tell_daemon(actions);
         self.tell_others(actions);
         self.refresh(actions);
@@ -563,13 +569,24 @@ impl Machine {
     fn initiate(&mut self, now: Now, number: u32, endpoint: SocketAddr, is_there: bool) -> Option<Order> {
         let known = self.peers.get_mut(number)?;
         known.initiated = Some(now.monotonic);
-        if is_there {
-            known.initiated_there = Some(now.monotonic);
+        match is_there {
+            true => known.initiated_there = Some(now.monotonic),
+            false => self.suspected.push_back((now.monotonic, number)),
         }
         self.counters.initiated += 1;
         self.to_daemon.remove(&number);
         let initiate = if is_there { Initiate::Now } else { Initiate::Once };
         Some(Order { number, endpoint: Some(endpoint), sent: known.sent, received: known.received, initiate })
+    }
+
+    /// Has the daemon look for a peer where it is known to be again, unless it has answered elsewhere: whoever made up the
+    /// address is not sent the handshakes that data for the peer begins.
+    fn end_suspicions(&mut self, now: Now) {
+        while let Some((_, number)) = self.suspected.pop_front_if(|(at, _)| now.monotonic >= *at + ANSWERED_WITHIN) {
+            if self.peers.all.contains_key(&number) {
+                self.to_daemon.insert(number);
+            }
+        }
     }
 
     /// Whether a gateway has initiated to the peer just now.

@@ -205,7 +205,8 @@ stream_ends() {
   kill -INT "$STREAMING"
   wait "$STREAMING" || true
   GAP=$(awk -F '[][]' '/bytes from/ { if (last && $2 - last > gap) gap = $2 - last; last = $2 } END { printf "%d", gap * 1000 }' "$SCENARIO_LOGS/$STREAM.log")
-  LOST=$(awk '/packets transmitted/ { print $1 - $4 }' "$SCENARIO_LOGS/$STREAM.log")
+  # Of those up to the last that was answered: some were on their way when the stream ended.
+  LOST=$(awk -F 'icmp_seq=' '/bytes from/ { seq = $2 + 0; if (!seen[seq]++) count++; if (seq > last) last = seq } END { print last - count }' "$SCENARIO_LOGS/$STREAM.log")
 }
 answered() { grep -c 'bytes from' "$SCENARIO_LOGS/$STREAM.log" || true; }
 answers_again() { [[ $(answered) -gt $1 ]]; }

@@ -20,13 +20,21 @@ use super::{Config, Members};
 
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
+/// What the interface's name begins with.
+const PREFIX: &str = "lm-";
 /// IFNAMSIZ without its zero.
 const NAME_MAX: usize = 15;
 
 /// The interface of the mesh of a tunnel's gateways.
 pub(super) fn interface(config: &Config) -> Result<InterfaceName, String> {
-    let name: String = format!("lm-{}", config.interface).chars().take(NAME_MAX).collect();
+    let name = name_beside(&config.interface.to_string());
     name.parse().map_err(|error| format!("no name for the mesh's interface: {error}"))
+}
+
+/// Long names of one host differ at their ends, if anywhere: those stay.
+fn name_beside(tunnel: &str) -> String {
+    let start = tunnel.len().saturating_sub(NAME_MAX - PREFIX.len());
+    format!("{PREFIX}{}", tunnel.get(start..).unwrap_or_default())
 }
 
 /// Keeps the mesh up until `ends` is true.
@@ -139,4 +147,16 @@ fn text(config: &Config, members: &Members) -> Buffer {
     };
     write().expect("a Buffer takes every write");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tunnels_with_long_names_have_meshes_of_their_own() {
+        assert_eq!(name_beside("wg0"), "lm-wg0");
+        assert_eq!(name_beside("wg-customers-1"), "lm--customers-1");
+        assert_eq!(name_beside("wg-customers-10").len(), NAME_MAX);
+    }
 }

@@ -5,7 +5,7 @@
 //! up, so whoever receives it must not trust it.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
 use linerate_netio::udp::{GSO_BATCH_MAX, Socket, Transmit};
@@ -34,6 +34,8 @@ pub struct Fleet {
     forwarding: RwLock<Option<Forwarding>>,
     /// The address that clients know.
     address: RwLock<Option<IpAddr>>,
+    /// Whether there is one: all that the data path of a device without a fleet looks at.
+    has_address: AtomicBool,
     /// The peer of each number.
     numbers: RwLock<Vec<Option<PeerId>>>,
     /// Counts changes of peers.
@@ -72,10 +74,14 @@ impl Fleet {
     /// Clients know the gateways by this address, or by none.
     pub fn set_address(&self, address: Option<IpAddr>) {
         *self.address.write().expect("a panic aborts the process") = address;
+        self.has_address.store(address.is_some(), Ordering::Relaxed);
     }
 
     /// The address to send from to a peer that has not yet written to one of ours: it knows the fleet's alone.
     pub fn source_addr(&self, to: IpAddr) -> Option<IpAddr> {
+        if !self.has_address.load(Ordering::Relaxed) {
+            return None;
+        }
         let address = *self.address.read().expect("a panic aborts the process");
         address.filter(|address| address.is_ipv4() == to.is_ipv4())
     }

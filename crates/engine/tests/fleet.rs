@@ -61,6 +61,11 @@ fn a_hint_does_not_move_a_client_that_is_here() {
     let fleet = FleetChange { hint, ..FleetChange::default() };
     gate.set_peer(PeerChange { fleet, ..PeerChange::new(client.public_key) });
     assert_eq!(gate.slow_path.get().peers[0].endpoint, elsewhere);
+    // To where somebody only says that it is, no data of that session goes.
+    let made_up = Some(Hint { endpoint: "203.0.113.2:9".parse().ok(), ..Hint::default() });
+    let fleet = FleetChange { hint: made_up, initiate: Initiate::Once, ..FleetChange::default() };
+    gate.set_peer(PeerChange { fleet, ..PeerChange::new(client.public_key) });
+    assert_eq!(gate.slow_path.get().peers[0].endpoint, elsewhere);
 }
 
 /// A gateway with the fleet's address, a client that it is told to begin with, and the sources that the client sees.

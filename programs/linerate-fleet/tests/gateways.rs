@@ -8,7 +8,7 @@ use std::time::Duration;
 use linerate_control::uapi::fleet::Initiate;
 use linerate_fleet::gateway::machine::{Action, Machine, Order, PEER_EVERY, TICK};
 use linerate_fleet::gateway::members::{DEAD_AFTER, Now};
-use linerate_fleet::gateway::message::{Forwarded, Heartbeat, Message, PeerHint, Stamp};
+use linerate_fleet::gateway::message::{Forwarded, HINTS_MAX, Heartbeat, Message, PeerHint, Stamp};
 use linerate_fleet::gateway::peers::{Change, stamp};
 use proptest::prelude::*;
 
@@ -486,6 +486,13 @@ fn forged_indices_at_any_rate_cost_at_most_the_budget() {
     machine.set_serves(true);
     machine.set_store(true, false);
     let at = |ms| Now { monotonic: Duration::from_millis(ms), wall: Duration::from_millis(EPOCH + ms) };
+    let hints: Vec<PeerHint> = (0..clients)
+        .map(|number| PeerHint { number, owner: 1, claim: 1, endpoint: Some(SEVEN), seen: 1, ..PeerHint::default() })
+        .collect();
+    for hints in hints.chunks(HINTS_MAX) {
+        let message = Message::Hints { gateway: 1, hints: hints.to_vec() };
+        machine.message(at(0), 1, &message.encode(), &mut Vec::new());
+    }
     let (mut rng, mut initiated) = (fastrand::Rng::with_seed(1), 0);
     for ms in 0..4000 {
         let mut actions = Vec::new();
@@ -499,8 +506,10 @@ fn forged_indices_at_any_rate_cost_at_most_the_budget() {
         }
         initiated += actions
             .iter()
-            .map(|action| if let Action::Tell(orders) = action { orders.len() } else { 0 })
-            .sum::<usize>();
+            .filter_map(|action| if let Action::Tell(orders) = action { Some(orders) } else { None })
+            .flatten()
+            .filter(|order| order.initiate != Initiate::No)
+            .count();
     }
     assert!((400..=4 * 200).contains(&initiated), "{initiated}");
 }
@@ -728,7 +737,22 @@ fn an_address_that_somebody_made_up_is_looked_at_once() {
     let orders =
         actions.iter().filter_map(|action| if let Action::Tell(orders) = action { Some(orders) } else { None });
     let told: Vec<_> = orders.flatten().map(|order| (order.number, order.endpoint, order.initiate)).collect();
-    assert_eq!(told, [(7, Some(made_up), Initiate::Once), (7, Some(SEVEN), Initiate::No)]);
+    let again = [(7, Some(SEVEN), Initiate::No), (7, Some(SEVEN), Initiate::Now)];
+    assert_eq!((told[0], &told[1..]), ((7, Some(made_up), Initiate::Once), &again[..]));
+}
+
+#[test]
+fn whom_nobody_knows_the_place_of_is_not_looked_for() {
+    let mut machine = beside_another();
+    (1050..2000).step_by(50).for_each(|at| machine.tick(ms(at), &mut Vec::new()));
+    let (made_up, mut actions) = (SocketAddr::from(([203, 0, 113, 9], 9)), Vec::new());
+    machine.forwarded(ms(2000), &forwarded(1, 8, made_up, 200), &mut actions);
+    (2050..9000).step_by(50).for_each(|at| machine.tick(ms(at), &mut actions));
+    assert!(
+        !actions
+            .iter()
+            .any(|action| matches!(action, Action::Tell(orders) if orders.iter().any(|order| order.number == 8)))
+    );
 }
 
 #[test]

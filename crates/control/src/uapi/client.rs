@@ -190,7 +190,7 @@ impl AsFd for DaemonClient {
 
 /// Explains a socket timeout, which the kernel reports as EAGAIN.
 fn timeout_error(error: io::Error) -> io::Error {
-    if error.kind() != io::ErrorKind::WouldBlock {
+    if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) {
         return error;
     }
     let sentence = format!("the daemon did not respond within {} seconds", TIMEOUT.as_secs());

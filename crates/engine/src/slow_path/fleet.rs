@@ -7,7 +7,7 @@ use linerate_protocol::fleet::IndexKey;
 
 use super::SlowPath;
 use crate::backend::Backend;
-use crate::config::{ConfigError, DeviceChange, PeerChange};
+use crate::config::{ConfigError, DeviceChange, Initiate, PeerChange};
 use crate::shared::Shared;
 use crate::slow_path_queue::PendingHandshake;
 
@@ -52,7 +52,7 @@ impl<B: Backend> SlowPath<B> {
     }
 
     /// Takes number and hint of a peer. Returns the endpoint to set: the configured one, or the hinted one unless a session
-    /// here knows better.
+    /// here knows better. Where a peer is only suspected to be, no session's data is sent: somebody may have made it up.
     pub(super) fn set_fleet(&mut self, id: PeerId, change: &PeerChange) -> Option<SocketAddr> {
         let now = self.shared.backend.now();
         if let Some(number) = change.fleet.number {
@@ -63,7 +63,12 @@ impl<B: Backend> SlowPath<B> {
             // Not for the log of every day: one gateway whose clock is wrong says so of all peers.
             tracing::debug!("peer {:?}: a time that is far ahead of the clock here is left out", change.public_key);
         }
-        change.endpoint.or_else(|| hint.endpoint.filter(|_| self.device.believes_hints(now.boot, id)))
+        let is_suspected = change.fleet.initiate == Initiate::Once;
+        let believes = match is_suspected {
+            true => !self.device.has_session(now.boot, id),
+            false => self.device.believes_hints(now.boot, id),
+        };
+        change.endpoint.or(hint.endpoint.filter(|_| believes))
     }
 
     fn set_number(&mut self, id: PeerId, number: u32) {

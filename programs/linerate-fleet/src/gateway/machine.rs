@@ -535,8 +535,13 @@ impl Machine {
     /// known to be.
     fn initiate_for(&mut self, now: Now, number: u32, source: SocketAddr) -> Option<Order> {
         let known = self.peers.all.get(&number)?;
-        let (endpoint, there) = (known.endpoint, known.initiated_there);
-        if endpoint == Some(source) {
+        // Of whom nothing is known nobody can say where else to look afterwards: its own handshake brings it in.
+        let Some(endpoint) = known.endpoint else {
+            self.counters.refused_without_taker += 1;
+            return None;
+        };
+        let there = known.initiated_there;
+        if endpoint == source {
             return self.initiate_there(now, number);
         }
         if self.was_initiated(now, number) {
@@ -544,7 +549,7 @@ impl Machine {
             return None;
         }
         let was_tried = there.is_some_and(|there| now.monotonic < there + 2 * PEER_EVERY);
-        let there = endpoint.filter(|_| !was_tried);
+        let there = (!was_tried).then_some(endpoint);
         let may = match there {
             Some(_) => self.budget.spend_because_of(now.monotonic, source.ip()),
             None => self.budget.spend_toward(now.monotonic, source.ip()),
@@ -580,10 +585,12 @@ impl Machine {
     }
 
     /// Has the daemon look for a peer where it is known to be again, unless it has answered elsewhere: whoever made up the
-    /// address is not sent the handshakes that data for the peer begins.
+    /// address is not sent the handshakes that data for the peer begins. It is soon asked for there: what the daemon tried
+    /// has ended with the single initiation.
     fn end_suspicions(&mut self, now: Now) {
         while let Some((_, number)) = self.suspected.pop_front_if(|(at, _)| now.monotonic >= *at + ANSWERED_WITHIN) {
-            if self.peers.all.contains_key(&number) {
+            if let Some(known) = self.peers.get_mut(number) {
+                known.initiated_there = None;
                 self.to_daemon.insert(number);
             }
         }

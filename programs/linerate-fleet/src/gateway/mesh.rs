@@ -31,7 +31,7 @@ pub(super) fn interface(config: &Config) -> Result<InterfaceName, String> {
     name.parse().map_err(|error| format!("no name for the mesh's interface: {error}"))
 }
 
-/// Long names of one host differ at their ends, if anywhere: those stay.
+/// Of a long name the end stays: numbered tunnels of one host differ there.
 fn name_beside(tunnel: &str) -> String {
     let start = tunnel.len().saturating_sub(NAME_MAX - PREFIX.len());
     format!("{PREFIX}{}", tunnel.get(start..).unwrap_or_default())

@@ -300,8 +300,12 @@ impl Service {
     }
 
     fn add_order(&mut self, order: &Order) {
-        let waiting = self.orders.get(&order.number).map_or(Initiate::No, |order| order.initiate);
-        self.orders.insert(order.number, Order { initiate: order.initiate.max(waiting), ..*order });
+        let mut order = *order;
+        if let Some(waiting) = self.orders.get(&order.number).filter(|waiting| waiting.initiate > order.initiate) {
+            // What is urgent is so at its own place alone.
+            (order.initiate, order.endpoint) = (waiting.initiate, waiting.endpoint);
+        }
+        self.orders.insert(order.number, order);
     }
 
     /// One request at a time: what comes meanwhile is told with the next.

@@ -39,9 +39,10 @@ for n in 1 2; do
 done
 
 say "an initiation is recorded"
-ip netns exec c timeout 20 tcpdump -ni e1 -c 1 -x 'udp dst port 50000 and udp[8] = 1' >"$WORK/seen" 2>/dev/null &
+ip netns exec c timeout 20 tcpdump -ni e1 -c 1 -x 'udp dst port 50000 and udp[8] = 1' >"$WORK/seen" 2>"$WORK/tcpdump" &
 watching=$!
-sleep 0.5
+listens() { grep -q 'listening on' "$WORK/tcpdump"; }
+wait_for 10 "tcpdump to listen" listens
 pings c 10.9.0.1
 wait "$watching" || fail "no initiation was seen"
 recorded=$(sed -n 's/^\t0x[0-9a-f]*: *//p' "$WORK/seen" | tr -d ' \n' | cut -c 57-352)

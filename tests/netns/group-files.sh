@@ -155,7 +155,8 @@ good linerate reload wg1
 used
 moves=$(stat group_moves)
 upload 4
-expect "moves while it answers" "$moves" "$(stat group_moves)"
+# One may come of two busy processors; of a dead gateway there are several.
+expect_at_most "moves while it answers" $((moves + 1)) "$(stat group_moves)"
 # The group ends; each has networks of its own.
 interface "10.9.0.2/24, fd09::2/64"
 member 1 192.0.2.11:51820 "$both"

@@ -3,7 +3,8 @@
 //!
 //! A large edit is several transactions, as etcd takes 128 operations in one. Each is done only if the one before it was the last
 //! edit of all, and leaves a valid set of peers: each peer is as it was or as it shall be, and the count and the next number are
-//! right. Peers are removed first, then changed, then added: an address may go from one to another.
+//! right. Peers are removed first, then changed, then added, as an address may be used again. Two peers that exchange addresses
+//! in one edit both have the same one between two transactions.
 
 use std::collections::BTreeMap;
 
@@ -215,20 +216,16 @@ impl<'a> Progress<'a> {
         let (done, rest) = self.parts.split_at(self.done);
         let sum =
             |parts: &[Part], kind| parts.iter().flat_map(|part| &part.changes).filter(|one| one.kind == kind).count();
-        let told = |parts: &[Part]| {
-            let [removed, changed, added] = [Kind::Remove, Kind::Change, Kind::Add].map(|kind| sum(parts, kind));
-            format!("{removed} to remove, {changed} to change, {added} to add")
-        };
+        let of = |parts: &[Part]| [Kind::Remove, Kind::Change, Kind::Add].map(|kind| sum(parts, kind));
+        let ([removed, changed, added], [remove, change, add]) = (of(done), of(rest));
         let count = |parts: &[Part]| parts.iter().map(|part| part.changes.len()).sum::<usize>();
         let first = rest.iter().flat_map(|part| &part.changes).next();
         let first = first.map_or_else(String::new, |change| format!(", the first is {}", change.peer));
         format!(
-            "of {} changes of peers {} are done for the whole fleet ({}), {} are not ({}{first})",
-            count(&self.parts),
+            "{} of {} changes of peers are done for the whole fleet (removed {removed}, changed {changed}, added {added}); still \
+             to remove {remove}, to change {change}, to add {add}{first}",
             count(done),
-            told(done),
-            count(rest),
-            told(rest)
+            count(&self.parts),
         )
     }
 }
@@ -388,11 +385,11 @@ mod tests {
         let mut progress = edit(&store, &keys, "x", (&of(&[1, 2, 3]), &of(&[3, 4, 5])), 4);
         assert!(progress.takes(&store.transact(&progress.transaction().unwrap())));
         let told = progress.told();
-        assert!(told.contains("of 4 changes of peers 3 are done"), "{told}");
         assert!(
-            told.contains("(2 to remove, 0 to change, 1 to add), 1 are not (0 to remove, 0 to change, 1 to add"),
+            told.contains("3 of 4 changes of peers are done for the whole fleet (removed 2, changed 0, added 1)"),
             "{told}"
         );
+        assert!(told.contains("still to remove 0, to change 0, to add 1, the first is"), "{told}");
         assert!(told.contains(&PublicKey([5; 32]).to_string()), "{told}");
     }
 

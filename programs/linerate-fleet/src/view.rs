@@ -232,7 +232,9 @@ impl View {
         let difference = Difference::between(&self.in_force, &wanted);
         let gone = difference.gone.len();
         let count = self.known.len() + self.refused.keys().filter(|name| !self.is_known(name)).count();
-        let is_said = self.next.peers == count as u64 && !self.next.edit.is_empty();
+        // Numbers are never given again: a `next` that is below one of them is an old one that somebody has put back.
+        let is_current = self.in_force.values().all(|peer| peer.number < self.next.number);
+        let is_said = is_current && self.next.peers == count as u64 && !self.next.edit.is_empty();
         let found = self.hold.as_ref().map_or(self.revision, |hold| hold.revision);
         if gone * 2 > self.in_force.len() && !is_said && self.confirmed < found {
             self.hold = Some(Hold { peers: self.in_force.len(), gone, revision: found });
@@ -367,6 +369,15 @@ mod tests {
         assert_eq!(in_force(&view), [3, 4]);
         view.change(batch(4, vec![gone(3), gone(4), Change::Put(next(0, 4))]));
         assert_eq!((in_force(&view), view.hold()), (vec![], None));
+    }
+
+    #[test]
+    fn a_next_of_long_ago_says_nothing_of_the_peers() {
+        let old =
+            |peers| put(keys().next(), &layout::Next { number: 4, peers, edit: "when there was one".to_owned() }, 2);
+        let mut view = four();
+        view.change(batch(3, vec![gone(2), gone(3), gone(4), Change::Put(old(1))]));
+        assert_eq!((in_force(&view), view.hold().is_some()), (vec![1, 2, 3, 4], true));
     }
 
     #[test]

@@ -62,13 +62,15 @@ pub async fn run(interface: &InterfaceName) -> Result<ExitCode, String> {
         match send(&fleet, &transaction, &mut progress).await {
             Ok(true) => {}
             Ok(false) if !progress.has_begun() => return Ok(ExitCode::from(OUTDATED)),
-            Ok(false) => return Ok(partly(&progress, interface, "somebody else changed peers at the same time.")),
+            Ok(false) => return Ok(partly(&progress, interface, "somebody else changed peers at the same time")),
             Err(why) if !progress.has_begun() => return Err(why),
             Err(why) => return Ok(partly(&progress, interface, &why)),
         }
     }
     // The service is still to hear of it: until then it must not make the file what it was before.
-    local::save_committed(&name, progress.revision())?;
+    if let Err(why) = local::save_committed(&name, progress.revision()) {
+        eprint_line(&format!("Warning: the file of {interface} may be set back for a moment: {why}"));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -89,9 +91,10 @@ async fn send(fleet: &Fleet, transaction: &Transaction, progress: &mut Progress<
 /// Says how far an edit has come that cannot go on.
 fn partly(progress: &Progress<'_>, interface: &InterfaceName, why: &str) -> ExitCode {
     eprint_line(&format!(
-        "{}: {why} The file of {interface} gets what is done from `linerate fleet run', and every gateway has it; then make the \
+        "{}: {}. The file of {interface} gets what is done from `linerate fleet run', and every gateway has it; then make the \
          rest of the change again",
-        progress.told()
+        progress.told(),
+        why.trim_end_matches('.')
     ));
     ExitCode::from(PARTLY)
 }

@@ -125,7 +125,7 @@ fn wrong_port(listen_port: Option<u16>, port: u16) -> Option<String> {
     }
 }
 
-/// Without the address the daemon cannot be given what others pass on.
+/// Without the address the daemon cannot send from it, nor be given what others pass on.
 pub(super) fn warn_of_missing(address: std::net::SocketAddr) {
     if !is_here(address.ip()) {
         eprint_line(&missing_text(address.ip()));
@@ -135,12 +135,12 @@ pub(super) fn warn_of_missing(address: std::net::SocketAddr) {
 fn missing_text(address: std::net::IpAddr) -> String {
     let length = if address.is_ipv4() { 32 } else { 128 };
     format!(
-        "Warning: {address} is no address of this host, and a gateway needs it for clients whose datagrams come by another \
-         gateway: `ip addr add {address}/{length} dev lo'"
+        "Warning: {address} is no address of this host, and a gateway needs it to begin handshakes, and for clients whose \
+         datagrams come by another gateway: `ip addr add {address}/{length} dev lo'"
     )
 }
 
-/// Whether an address is one of this host's, on whatever interface.
+/// Whether an address is one of this host's, on whatever interface, or can be used as one (ip_nonlocal_bind).
 fn is_here(address: std::net::IpAddr) -> bool {
     let bound = std::net::UdpSocket::bind((address, 0));
     !bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrNotAvailable)
@@ -199,8 +199,10 @@ mod tests {
     #[test]
     fn an_address_of_nobody_is_not_here() {
         assert!(is_here("127.0.0.1".parse().unwrap()));
-        // For documentation (RFC 5737): no host has it.
-        assert!(!is_here("203.0.113.5".parse().unwrap()));
+        // For documentation (RFC 5737): no host has it, and only some let it be used.
+        let may_be_used =
+            std::fs::read_to_string("/proc/sys/net/ipv4/ip_nonlocal_bind").is_ok_and(|set| set.trim() == "1");
+        assert_eq!(is_here("203.0.113.5".parse().unwrap()), may_be_used);
         assert!(missing_text("203.0.113.5".parse().unwrap()).contains("ip addr add 203.0.113.5/32 dev lo"));
         assert!(missing_text("2001:db8::5".parse().unwrap()).contains("ip addr add 2001:db8::5/128 dev lo"));
     }

@@ -29,7 +29,7 @@ pub(super) async fn run(arguments: &Join) -> Result<ExitCode, String> {
     let config = all.iter().find(|kv| keys.read(&kv.key) == Key::Config).ok_or_else(missing)?;
     let config: Config = layout::read(&seal, config).map_err(|why| {
         format!(
-            "the fleet {name} has another private key than {}, or its `config' was changed ({why}): copy the key of a gateway of it",
+            "the fleet {name} has another private key than {}, or its `config' was changed ({why}): copy the private key of one of its gateways",
             file.path.display()
         )
     })?;

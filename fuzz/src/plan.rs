@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
+use linerate_host::plan::forwarding_guard::ForwardingGuard;
 use linerate_host::plan::gateway::restrictions;
 use linerate_host::plan::{Hooks, Plan, down, messages, reload, undo, up};
 use linerate_host::spec::{Compat, Dns, Forwarding, Gateway, HostSpec, Inbound, Masquerade, RouteConflict, Table};
@@ -55,6 +56,8 @@ pub fn without_sysctls(host: &HostState) -> HostState {
     let mut host = comparable(host);
     host.sysctls.clear();
     host.held_sysctls.clear();
+    // It goes with the last of them.
+    host.firewall_tables.retain(|table| table != ForwardingGuard::NFT_NAME);
     host
 }
 

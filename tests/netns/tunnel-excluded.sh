@@ -40,9 +40,10 @@ for who in wg-quick linerate; do
   good $who down wg1
   is_gone wg1
   as_before "$who down"
-  tunnel_file wg1 0.0.0.0/0,192.168.77.0/30 "#! ExcludeLAN = true"
+  tunnel_file wg1 0.0.0.0/0,192.168.77.8/29 "#! ExcludeLAN = true"
   good $who up wg1
   pings h1 192.168.77.2
+  inside 192.168.77.9
   inside 203.0.113.7
   good $who down wg1
   is_gone wg1

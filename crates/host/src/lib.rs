@@ -15,6 +15,7 @@ pub mod freebsd;
 pub mod linux;
 pub mod plan;
 pub mod program;
+pub mod ranges;
 pub mod spec;
 pub mod state;
 pub mod step;

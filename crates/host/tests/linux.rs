@@ -16,7 +16,7 @@ use linerate_host::linux::Host;
 use linerate_host::plan::gateway::restrictions;
 use linerate_host::plan::nft_commands;
 use linerate_host::spec::Inbound;
-use linerate_host::state::{HostState, Link};
+use linerate_host::state::{HeldSysctl, HostState, Link};
 use linerate_host::step::{
     AddressFamily, Firewall, FirewallFamily, GatewayTable, Implementation, MAIN, OpenGateway, Phase, Route, Rule, Step,
 };
@@ -418,7 +418,9 @@ fn the_table_of_a_gateway_equals_the_commands_that_the_plan_shows() {
         let full = gateway_table();
         let open = full.gateway.clone().unwrap();
         let all = OpenGateway { inbound: Inbound::All, masqueraded: nets(&["0.0.0.0/1"]), mtu: 1200, ..open.clone() };
-        let routed = OpenGateway { devices: Vec::new(), masqueraded: Vec::new(), ..open };
+        let none =
+            || OpenGateway { clients: Vec::new(), behind_peers: Vec::new(), masqueraded: Vec::new(), ..open.clone() };
+        let routed = OpenGateway { devices: Vec::new(), ..none() };
         for table in [
             GatewayTable { isolated: false, gateway: Some(all), restrictions: Vec::new(), ..full.clone() },
             GatewayTable { gateway: Some(routed), ..full.clone() },
@@ -447,6 +449,60 @@ fn the_table_of_a_gateway_equals_the_commands_that_the_plan_shows() {
 }
 
 #[test]
+fn the_guard_of_forwarding_equals_the_rules_that_nft_makes_and_goes_with_the_last_sysctl() {
+    in_namespaces(|| {
+        let held = |names: &[&str]| -> BTreeMap<String, HeldSysctl> {
+            let held = HeldSysctl { before: "0".into(), holders: ["wg0".to_owned(), "wg1".to_owned()].into() };
+            names.iter().map(|name| ((*name).to_owned(), held.clone())).collect()
+        };
+        let mut host = Host::open().unwrap();
+        run("ip tuntap add dev eth1.7 mode tun");
+        run("sysctl -w net.ipv4.conf.eth1/7.forwarding=1 net.ipv6.conf.all.forwarding=0");
+        // A planned one that is not set is not in it.
+        let off = "net.ipv4.conf.lo.forwarding";
+        let (one, all) = ("net.ipv4.conf.eth1/7.forwarding", "net.ipv6.conf.all.forwarding");
+        for (names, about_to, dropped) in [
+            (vec![one, off], None, "meta nfproto ipv4 iifname @opened4 counter drop"),
+            (
+                vec![one, off, all],
+                Some(all),
+                "meta nfproto ipv4 iifname @opened4 counter drop\n meta nfproto ipv6 counter drop",
+            ),
+        ] {
+            host.guard_forwarding(held(&names), about_to).unwrap();
+            // Again, in its own place.
+            host.guard_forwarding(held(&names), about_to).unwrap();
+            let listed = || String::from_utf8(run("nft -s list ruleset").stdout).unwrap();
+            let made = listed();
+            run("nft flush ruleset");
+            run("mount -t tmpfs tmpfs /tmp");
+            std::fs::write("/tmp/guard.nft", FORWARDING_GUARD.replace("DROPPED", dropped)).unwrap();
+            run("nft -f /tmp/guard.nft");
+            assert_eq!(made, listed());
+        }
+        host.guard_forwarding(held(&[off]), None).unwrap();
+        assert_eq!(host.state().unwrap().firewall_tables, [""; 0]);
+        host.guard_forwarding(held(&[off]), None).unwrap();
+    });
+}
+
+/// As someone would write it.
+const FORWARDING_GUARD: &str = r#"
+table inet linerate_forwarding {
+    set tunnels { type ifname; elements = { "wg0", "wg1" }; }
+    set opened4 { type ifname; elements = { "eth1.7" }; }
+    chain forward {
+        type filter hook forward priority filter; policy accept;
+        iifname @tunnels accept
+        oifname @tunnels accept
+        ct state established,related accept
+        ct status dnat accept
+        DROPPED
+    }
+}
+"#;
+
+#[test]
 fn a_released_sysctl_stays_if_somebody_else_has_changed_it() {
     in_namespaces(|| {
         add_link();
@@ -470,7 +526,11 @@ fn the_kill_switch_equals_the_rules_that_nft_makes() {
     in_namespaces(|| {
         let prefixes =
             ["192.168.0.0/16", "192.0.2.4/30", "203.0.113.5/32", "fe80::/10", "2001:db8::/29", "fd00::9/128"];
-        let ours = firewall(FirewallFamily::Inet, "linerate-wg0", Some(prefixes.map(net).to_vec()));
+        let ours = Firewall {
+            kept_inside: nets(&["192.168.7.0/24", "fe80:1::/64"]),
+            name_servers: vec![ip("192.0.2.5")],
+            ..firewall(FirewallFamily::Inet, "linerate-wg0", Some(prefixes.map(net).to_vec()))
+        };
         let step = Step::AddFirewall(ours);
         Host::open().unwrap().apply(std::slice::from_ref(&step)).unwrap();
         let made = ruleset();
@@ -505,6 +565,16 @@ table inet linerate-wg0 {
         oifname "lo" accept
         oifname "wg0" accept
         meta mark 51820 accept
+        ip daddr 192.168.7.0/24 counter drop
+        ip6 daddr fe80:1::/64 counter drop
+        ip daddr 192.0.2.5 udp dport 53 accept
+        udp dport 53 counter drop
+        ip daddr 192.0.2.5 tcp dport 53 accept
+        tcp dport 53 counter drop
+        ip daddr 192.0.2.5 tcp dport 853 accept
+        tcp dport 853 counter drop
+        ip daddr 192.0.2.5 udp dport 853 accept
+        udp dport 853 counter drop
         ip daddr 192.168.0.0/16 accept
         ip daddr 192.0.2.4/30 accept
         ip daddr 203.0.113.5 accept
@@ -522,6 +592,16 @@ table inet linerate-wg0 {
         type filter hook forward priority 0; policy drop;
         iifname "wg0" accept
         oifname "wg0" accept
+        ip daddr 192.168.7.0/24 counter drop
+        ip6 daddr fe80:1::/64 counter drop
+        ip daddr 192.0.2.5 udp dport 53 accept
+        udp dport 53 counter drop
+        ip daddr 192.0.2.5 tcp dport 53 accept
+        tcp dport 53 counter drop
+        ip daddr 192.0.2.5 tcp dport 853 accept
+        tcp dport 853 counter drop
+        ip daddr 192.0.2.5 udp dport 853 accept
+        udp dport 853 counter drop
         ip daddr 192.168.0.0/16 accept
         ip daddr 192.0.2.4/30 accept
         ip daddr 203.0.113.5 accept
@@ -550,13 +630,14 @@ fn the_kill_switch_accepts_what_it_lists() {
         }
         let mut host = Host::open().unwrap();
         let every = ["127.0.0.1", "10.77.0.2", "192.0.2.2", "198.51.100.2", "2001:db8::2"];
-        let passes = || every.map(|to| send_to(ip(to), 53));
+        let passes = || every.map(|to| send_to(ip(to), 7));
         assert_eq!(passes(), [true; 5]);
 
         let on = |prefixes: &[&str]| firewall(FirewallFamily::Inet, "linerate-wg0", Some(nets(prefixes)));
         let first = Step::AddFirewall(on(&["198.51.100.0/24"]));
         host.apply(std::slice::from_ref(&first)).unwrap();
         assert_eq!(passes(), [true, true, false, true, false]);
+        assert!(!send_to(ip("198.51.100.2"), 53), "names are not looked up outside of the tunnel");
         assert!(!send_to(ip("192.0.2.2"), 67), "only the port of a DHCP client may ask a DHCP server");
         // The kernel may have had something to say, too.
         assert!(counted("output") >= 3);
@@ -566,7 +647,16 @@ fn the_kill_switch_accepts_what_it_lists() {
         host.apply(&[first.undo().unwrap(), second.clone()]).unwrap();
         assert_eq!(passes(), [true, true, true, false, true]);
 
-        host.apply(&[second.undo().unwrap()]).unwrap();
+        let third = Step::AddFirewall(Firewall {
+            kept_inside: nets(&["198.51.100.2/32"]),
+            name_servers: vec![ip("192.0.2.2")],
+            ..on(&["192.0.2.0/24", "198.51.100.0/24"])
+        });
+        host.apply(std::slice::from_ref(&third)).unwrap();
+        assert_eq!(passes(), [true, true, true, false, false]);
+        assert!(send_to(ip("192.0.2.2"), 53) && !send_to(ip("192.0.2.3"), 53), "one name server is named");
+
+        host.apply(&[third.undo().unwrap()]).unwrap();
         assert_eq!(passes(), [true; 5]);
     });
 }
@@ -696,12 +786,15 @@ fn gateway_table() -> GatewayTable {
         peer(&["10.0.0.0/24", "fd00::/64"], &["192.0.2.0/24", "192.0.2.128/25", "2001:db8::/32", "10.0.0.9/32"]),
         peer(&["10.0.0.5/32", "10.0.0.6/32", "10.0.0.255/32"], &["0.0.0.0/0"]),
         peer(&["10.0.0.9/32"], &[]),
+        peer(&["10.0.0.12/32"], &["169.254.169.254/32", "0.0.0.0/1"]),
         peer(&["255.255.255.254/31", "ffff::/16"], &["::/0"]),
     ];
     let open = OpenGateway {
         devices: vec!["e0".into(), "eth1.7".into()],
         inbound: Inbound::Replies,
         masqueraded: nets(&["10.0.0.0/24", "fd00::/64"]),
+        clients: nets(&["10.0.0.0/24", "fd00::/64"]),
+        behind_peers: nets(&["10.1.0.0/16"]),
         mtu: 1420,
     };
     GatewayTable {
@@ -750,6 +843,8 @@ fn firewall(family: FirewallFamily, table: &str, kill_switch: Option<Vec<IpNet>>
         addresses: vec![ip("10.77.0.1"), ip("fd77::1")],
         fwmark: Some(51820),
         kill_switch,
+        kept_inside: Vec::new(),
+        name_servers: Vec::new(),
     }
 }
 

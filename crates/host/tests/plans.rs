@@ -1,6 +1,6 @@
 //! Plans for Linux by example: what wg-quick fails at, what it does not have, and what is said of it.
 
-use linerate_host::plan::{Hooks, Plan, PlanError, down, messages, reload, resume, undo, up};
+use linerate_host::plan::{Hooks, Plan, PlanError, down, gateway, messages, reload, resume, undo, up};
 use linerate_host::spec::{Compat, Dns, Gateway, HostSpec, RouteConflict, Table};
 use linerate_host::state::HostState;
 use linerate_host::step::{AddressFamily, FirewallFamily, Implementation, MAIN, Phase, Route, Rule, Step};
@@ -46,6 +46,148 @@ fn a_gateways_table_is_there_before_the_first_packet_can_come() {
     let table = first(|step| matches!(step, Step::AddGateway(_)));
     let up = first(|step| matches!(step, Step::LinkUp { .. }));
     assert!(table < up, "{:?}", plan.steps);
+}
+
+#[test]
+fn an_uplink_has_the_best_default_route_and_not_only_an_advertised_one() {
+    let default = |to: &str, device: &str, metric, protocol| {
+        let via = Some(if to == "::/0" { "fe80::1" } else { "192.168.1.1" }.parse().expect("it is an address"));
+        Route { via, metric, protocol, scope: 0, ..route(to, device, MAIN) }
+    };
+    let (v4, v6) = ("0.0.0.0/0", "::/0");
+    let of = |routes: &[Route], before: Option<&[&str]>| {
+        let mut host = home();
+        host.routes = routes.to_vec();
+        let mut spec = tunnel(&["10.0.0.1/24"], &[], &[]);
+        spec.forwarding.gateway = Gateway::Auto;
+        let interfaces = |names: &[&str]| names.iter().map(|name| name.parse().expect("it is an interface")).collect();
+        let before = before.map(|names| Gateway::Interfaces(interfaces(names)));
+        let warnings = gateway::resolve(&mut spec, &host, before.as_ref());
+        let Gateway::Interfaces(found) = spec.forwarding.gateway else { panic!("auto stands for interfaces") };
+        (found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), warnings.len())
+    };
+    // Of two the better one; of each family its own.
+    assert_eq!(of(&[default(v4, "e0", 100, 16), default(v4, "e1", 600, 16)], None), ("e0".into(), 0));
+    assert_eq!(of(&[default(v4, "e0", 100, 16), default(v6, "e1", 1024, 3)], None), ("e0 e1".into(), 0));
+    // An advertisement on the same link changes nothing, and one on another link is not obeyed.
+    assert_eq!(of(&[default(v4, "e0", 100, 16), default(v6, "e0", 1024, 9)], None), ("e0".into(), 0));
+    assert_eq!(of(&[default(v4, "e0", 100, 16), default(v6, "e1", 1024, 9)], None), ("e0".into(), 1));
+    // On a host without another one, whoever brings the tunnel up vouches for the only link.
+    assert_eq!(of(&[default(v6, "e0", 1024, 9)], None), ("e0".into(), 0));
+    assert_eq!(of(&[default(v6, "e0", 1024, 9), default(v6, "e1", 1024, 9)], None), ("".into(), 2));
+    // While it runs, only the links that it had.
+    assert_eq!(of(&[default(v6, "e0", 1024, 9), default(v6, "e1", 1024, 9)], Some(&["e0"])), ("e0".into(), 1));
+    assert_eq!(of(&[default(v6, "e1", 1024, 9)], Some(&[])), ("".into(), 1));
+    assert_eq!(of(&[default(v4, "e1", 100, 16)], Some(&["e0"])), ("e1".into(), 0));
+}
+
+#[test]
+fn the_pool_of_a_gateway_is_what_nobody_outside_may_send_from() {
+    let pool = |addresses: &[&str], allowed: &[&str], endpoints: &[&str]| {
+        let mut spec = tunnel(addresses, allowed, endpoints);
+        spec.forwarding.gateway = Gateway::Interfaces(vec!["wlan0".parse().expect("it is an interface")]);
+        let table = planned(&spec, &home()).steps.into_iter().find_map(|step| match step {
+            Step::AddGateway(table) => table.gateway,
+            _ => None,
+        });
+        let open = table.expect("it has a gateway");
+        let texts = |nets: &[ipnet::IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        (texts(&open.clients), texts(&open.behind_peers))
+    };
+    let none = String::new;
+    assert_eq!(pool(&["10.0.0.1/24", "fd00::1/64"], &["10.0.0.2/32"], &[]), ("10.0.0.0/24 fd00::/64".into(), none()));
+    assert_eq!(
+        pool(&["10.0.0.1/32"], &["10.0.0.2/32", "192.168.9.0/24"], &[]),
+        ("10.0.0.1/32 10.0.0.2/32".into(), "192.168.9.0/24".into())
+    );
+    // A network that the tunnel shares with a link is not the tunnel's alone.
+    assert_eq!(
+        pool(&["192.168.1.200/24"], &["192.168.1.201/32"], &[]),
+        ("192.168.1.201/32".into(), "192.168.1.0/24".into())
+    );
+    // The tunnel's own datagrams come from endpoints, and link-local addresses are everywhere.
+    let inside = pool(&["10.0.0.1/24", "fe80::1/64"], &["203.0.113.0/24", "203.0.114.0/24"], &["203.0.113.5:51820"]);
+    assert_eq!(inside, ("10.0.0.0/24".into(), "203.0.114.0/24".into()));
+    // Almost everything is behind a provider's peer.
+    let wide = ["0.0.0.0/5", "8.0.0.0/7", "11.0.0.0/8", "172.16.0.0/12"];
+    assert_eq!(pool(&["10.0.0.1/24"], &wide, &[]), ("10.0.0.0/24".into(), "172.16.0.0/12".into()));
+    assert_eq!(pool(&["10.0.0.1/24"], &["0.0.0.0/0", "203.0.113.7/32"], &[]), ("10.0.0.0/24".into(), none()));
+}
+
+#[test]
+fn exclude_lan_takes_no_network_that_a_neighbour_can_make_up() {
+    let spec = |addresses: &[&str], allowed: &[&str], excluded: &[&str]| HostSpec {
+        exclude_lan: true,
+        kill_switch: true,
+        excluded: excluded.iter().map(|text| net(text)).collect(),
+        ..tunnel(addresses, allowed, &[])
+    };
+    let announced = |network: &str| {
+        let mut host = home();
+        let protocol = if network.contains(':') { 9 } else { 2 };
+        host.routes.push(Route { protocol, metric: 256, ..route(network, "wlan0", MAIN) });
+        host
+    };
+    let switch = |spec: &HostSpec, host: &HostState| {
+        let plan = up(spec, &Hooks::default(), Implementation::Daemon, host, Compat::Native).expect("it comes up");
+        let [Step::AddFirewall(table)] = firewalls(&plan)[..] else { panic!("one table in {:?}", plan.steps) };
+        (table.kill_switch.clone().expect("it is a kill switch"), table.kept_inside.clone(), sentences(&plan))
+    };
+    let full = spec(&["10.9.0.2/24"], &["0.0.0.0/0", "::/0"], &[]);
+    for public in ["128.0.0.0/1", "2000::/3", "203.0.113.0/24", "f000::/4"] {
+        let (excluded, _, said) = switch(&full, &announced(public));
+        assert_eq!(excluded, [net("192.168.1.0/24")], "{public}");
+        let named = |said: &String| said.contains(public) && said.contains("wlan0") && said.contains("ExcludedIPs");
+        assert!(said.iter().any(named), "{said:?}");
+    }
+    for local in ["10.0.0.0/8", "172.20.0.0/16", "fd12::/64"] {
+        let (excluded, ..) = switch(&spec(&[], &["0.0.0.0/0", "::/0"], &[]), &announced(local));
+        assert!(excluded.contains(&net(local)), "{local}");
+    }
+    // What the file says is inside stays inside, whatever the link's network is said to be.
+    let office = spec(&["10.9.0.2/24"], &["0.0.0.0/0", "10.20.0.0/16"], &[]);
+    let (excluded, kept, _) = switch(&office, &announced("10.0.0.0/8"));
+    assert_eq!(excluded, [net("192.168.1.0/24"), net("10.0.0.0/8")]);
+    assert_eq!(kept, [net("10.9.0.0/24"), net("10.20.0.0/16")]);
+    assert!(
+        routes(&planned(&office, &announced("10.0.0.0/8")))
+            .contains(&"ip -4 route add 10.20.0.0/16 dev wg0".to_owned())
+    );
+    for inside in ["10.9.0.128/25", "10.9.0.0/24", "10.20.0.0/16"] {
+        let (excluded, kept, said) = switch(&office, &announced(inside));
+        assert_eq!((&*excluded, &*kept), (&[net("192.168.1.0/24")][..], &[][..]), "{inside}");
+        assert!(said.iter().any(|said| said.contains(inside) && said.contains("ExcludedIPs")), "{said:?}");
+    }
+    // The administrator may.
+    let named = spec(&["10.9.0.2/24"], &["0.0.0.0/0"], &["128.0.0.0/1"]);
+    assert!(switch(&named, &announced("128.0.0.0/1")).0.contains(&net("128.0.0.0/1")));
+}
+
+#[test]
+fn a_full_tunnel_without_a_kill_switch_names_the_routes_past_it() {
+    let said = |spec: &HostSpec, host: &HostState| {
+        let plan = up(spec, &Hooks::default(), Implementation::Daemon, host, Compat::Native).expect("it comes up");
+        let mut said = sentences(&plan);
+        said.retain(|sentence| sentence.contains("more specific"));
+        said
+    };
+    let full = tunnel(&["10.0.0.2/24"], &["0.0.0.0/0", "::/0"], &[]);
+    let plain = said(&full, &home());
+    assert!(plain[0].contains("IPv4 and IPv6 past wg0") && !plain[0].contains("now:"), "{plain:?}");
+    assert!(plain[0].ends_with("`#! KillSwitch = true` closes this"));
+    let mut host = home();
+    host.routes.push(Route {
+        via: Some("192.168.1.1".parse().unwrap()),
+        protocol: 16,
+        ..route("203.0.113.0/24", "wlan0", MAIN)
+    });
+    assert!(said(&full, &host)[0].contains("(now: 203.0.113.0/24 on wlan0)"), "{:?}", said(&full, &host));
+    let excluded = HostSpec { excluded: vec![net("203.0.112.0/23")], ..full.clone() };
+    assert!(!said(&excluded, &host)[0].contains("now:"));
+    let halves = tunnel(&["10.0.0.2/24"], &["0.0.0.0/1", "128.0.0.0/1"], &[]);
+    assert_eq!(said(&halves, &host).len(), 1);
+    assert_eq!(said(&HostSpec { kill_switch: true, ..full }, &host), [""; 0]);
+    assert_eq!(said(&tunnel(&["10.0.0.2/24"], &["10.9.0.0/16"], &[]), &host), [""; 0]);
 }
 
 #[test]
@@ -164,6 +306,8 @@ fn a_kill_switch_is_a_table_of_both_families_and_needs_nf_tables() {
         let [Step::AddFirewall(table)] = firewalls(&plan)[..] else { panic!("one table in {:?}", plan.steps) };
         assert_eq!(table.family, FirewallFamily::Inet);
         assert_eq!(table.kill_switch, Some(vec![net("203.0.113.0/24"), net("192.168.1.0/24")]));
+        assert_eq!((&table.kept_inside, &table.name_servers), (&vec![], &vec![]));
+        assert!(sentences(&plan)[0].starts_with("KillSwitch: name servers of the local network get no questions"));
         assert_eq!(table.fwmark, marks(&plan).first().copied());
     }
     let bare = HostState { nftables: false, ..home() };

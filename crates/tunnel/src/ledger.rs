@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use linerate_host::plan::gateway::bare_table;
 use linerate_host::plan::{Hooks, possibly_applied};
 use linerate_host::spec::{Compat, Forwarding, HostSpec};
+use linerate_host::state::HeldSysctl;
 use linerate_host::step::{GatewayTable, Implementation, Step};
 
 use crate::places;
@@ -565,6 +566,23 @@ pub fn interfaces(directory: &Path) -> Result<Vec<InterfaceName>, LedgerError> {
     }
     names.sort();
     Ok(names)
+}
+
+/// The sysctls that tunnels may hold, by their dotted name. An unreadable ledger is reported by the commands of its own
+/// tunnel.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub(crate) fn held_sysctls(directory: &Path) -> Result<BTreeMap<String, HeldSysctl>, LedgerError> {
+    let mut held: BTreeMap<String, HeldSysctl> = BTreeMap::new();
+    for interface in interfaces(directory)? {
+        let Ok(Some(ledger)) = read(directory, &interface) else { continue };
+        for (name, before) in ledger.held_sysctls() {
+            let held = held.entry(name).or_insert(HeldSysctl { before, holders: BTreeSet::new() });
+            held.holders.insert(interface.to_string());
+        }
+    }
+    Ok(held)
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> LedgerError {

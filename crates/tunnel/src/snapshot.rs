@@ -1,13 +1,12 @@
 //! The third step: reads the state of this host for the planner.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
 use linerate_control::interface::InterfaceName;
 use linerate_host::dns;
 use linerate_host::plan::{self, Warning};
 use linerate_host::spec::{Gateway, HostSpec};
-use linerate_host::state::{HeldSysctl, HostState};
+use linerate_host::state::HostState;
 use linerate_host::step::{MAIN, Step};
 use linerate_host::system::Host;
 
@@ -71,14 +70,10 @@ pub(crate) fn open() -> Result<Host, Error> {
 pub(crate) fn read(host: &mut Host, own: &InterfaceName) -> Result<HostState, Error> {
     // Ledgers first: the steps of a complete ledger are on the host by then.
     let mut upcoming = Vec::new();
-    let mut held: BTreeMap<String, HeldSysctl> = BTreeMap::new();
+    let held = ledger::held_sysctls(ledger::directory()).map_err(Error::of_ledger)?;
     for interface in ledger::interfaces(ledger::directory()).map_err(Error::of_ledger)? {
         // An unreadable ledger is reported by the commands of its own tunnel.
         let Ok(Some(ledger)) = ledger::read(ledger::directory(), &interface) else { continue };
-        for (name, before) in ledger.held_sysctls() {
-            let held = held.entry(name).or_insert(HeldSysctl { before, holders: BTreeSet::new() });
-            held.holders.insert(interface.to_string());
-        }
         if !ledger.complete && interface != *own {
             upcoming.extend(ledger.possibly_applied());
         }

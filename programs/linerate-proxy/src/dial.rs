@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use linerate_host::ranges::is_machine_service;
 use linerate_sockets::{Datagrams, Pending, Sockets, Stream};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -184,22 +185,9 @@ fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Where clouds tell a machine its secrets, besides 169.254.169.254: Azure, Alibaba Cloud, AWS and Google Cloud.
-const METADATA: [IpAddr; 4] = [
-    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
-    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
-];
-
 /// Whether a name server may say that something outside of the tunnel has this address.
 fn may_have_a_name(address: IpAddr) -> bool {
-    let address = address.to_canonical();
-    let is_link_local = match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    leads_into_a_tunnel(address) && !is_link_local && !METADATA.contains(&address)
+    leads_into_a_tunnel(address) && !is_machine_service(address)
 }
 
 /// Whether a tunnel can lead to an address: not back to this host, not to nobody or everybody. `::ffff:127.0.0.1` is

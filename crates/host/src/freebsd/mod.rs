@@ -8,6 +8,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,7 +19,7 @@ use linerate_netio::link::Monitor;
 use rustix::io::Errno;
 
 use crate::program::{self, WaitLimit};
-use crate::state::{Foreign, HostState};
+use crate::state::{Foreign, HeldSysctl, HostState};
 use crate::step::{Opening, Route, Step};
 use crate::transaction::ApplyError;
 
@@ -69,6 +70,14 @@ impl Host {
             routes.extend(read::routes(&self.run("netstat --libxo json -rnW -f inet6")?)?);
         }
         Ok(read::host_state(links, routes, has_ipv6))
+    }
+
+    /// There is nothing to guard: a gateway is refused.
+    ///
+    /// # Errors
+    /// None.
+    pub fn guard_forwarding(&mut self, _: BTreeMap<String, HeldSysctl>, _: Option<&str>) -> io::Result<()> {
+        Ok(())
     }
 
     /// None are read: a gateway, which would need it, is refused.

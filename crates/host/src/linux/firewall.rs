@@ -14,6 +14,7 @@ use super::nftables::{
     POST_ROUTING, PRE_ROUTING, Rule, Table, padded,
 };
 use super::socket::NetlinkSocket;
+use crate::plan::forwarding_guard::ForwardingGuard;
 use crate::step::{Firewall, Step};
 
 /// Creates and deletes the tables of `steps` ([`Step::is_firewall`]), all or none.
@@ -31,6 +32,15 @@ pub(super) fn change(socket: &mut NetlinkSocket, steps: &[Step]) -> Result<(), N
             _ => return Err(Errno::INVAL.into()),
         }
     }
+    nftables::transact(socket, changes)
+}
+
+/// Has the host's guard of forwarding be this one, or none.
+pub(super) fn guard(socket: &mut NetlinkSocket, guard: Option<&ForwardingGuard>) -> Result<(), NetlinkError> {
+    let changes = match guard {
+        Some(guard) => gateway::guard_additions(guard)?,
+        None => gateway::guard_deletions(),
+    };
     nftables::transact(socket, changes)
 }
 
@@ -61,34 +71,46 @@ fn additions(firewall: &Firewall) -> Result<Vec<Request>, NetlinkError> {
         made.push(table.rule("premangle", rule));
     }
 
-    if let Some(prefixes) = &firewall.kill_switch {
-        made.extend(kill_switch(&table, interface, firewall.fwmark, prefixes)?);
+    if let Some(excluded) = &firewall.kill_switch {
+        made.extend(kill_switch(&table, firewall, excluded)?);
     }
     Ok(made)
 }
 
 /// The kill switch: drops everything that the rules do not accept; the last rule counts it.
-fn kill_switch(
-    table: &Table<'_>,
-    interface: &[u8],
-    mark: Option<u32>,
-    prefixes: &[IpNet],
-) -> Result<Vec<Request>, NetlinkError> {
+fn kill_switch(table: &Table<'_>, firewall: &Firewall, excluded: &[IpNet]) -> Result<Vec<Request>, NetlinkError> {
+    let interface = &padded(&firewall.interface)?;
     let mut made = vec![table.chain("output", LOCAL_OUT, FILTER, DROP), table.chain("forward", FORWARD, FILTER, DROP)];
-    let mut accept = |chain, rule: Rule| made.push(table.rule(chain, rule.verdict(ACCEPT)));
+    let mut rule = |chain, rule: Rule, verdict| made.push(table.rule(chain, rule.verdict(verdict)));
 
-    accept("output", Rule::default().name_is(META_OIFNAME, &padded("lo")?));
-    accept("output", Rule::default().name_is(META_OIFNAME, interface));
-    if let Some(mark) = mark {
-        accept("output", Rule::default().mark(mark));
+    rule("output", Rule::default().name_is(META_OIFNAME, &padded("lo")?), ACCEPT);
+    rule("output", Rule::default().name_is(META_OIFNAME, interface), ACCEPT);
+    if let Some(mark) = firewall.fwmark {
+        rule("output", Rule::default().mark(mark), ACCEPT);
     }
     // Packets from the tunnel may be forwarded.
-    accept("forward", Rule::default().name_is(META_IIFNAME, interface));
-    accept("forward", Rule::default().name_is(META_OIFNAME, interface));
-    for prefix in prefixes.iter().filter(|prefix| table.holds(&prefix.addr())) {
-        accept("output", table.destination(Rule::default(), prefix));
-        accept("forward", table.destination(Rule::default(), prefix));
+    rule("forward", Rule::default().name_is(META_IIFNAME, interface), ACCEPT);
+    rule("forward", Rule::default().name_is(META_OIFNAME, interface), ACCEPT);
+    let held = |nets: &[IpNet]| nets.iter().filter(|net| table.holds(&net.addr())).copied().collect::<Vec<_>>();
+    let excluded = held(excluded);
+    for chain in ["output", "forward"] {
+        for net in held(&firewall.kept_inside) {
+            rule(chain, table.destination(Rule::default(), &net).counter(), DROP);
+        }
+        if !excluded.is_empty() {
+            for (protocol, port) in NAME_SERVICES {
+                for server in firewall.name_servers.iter().filter(|server| table.holds(server)) {
+                    let to_server = table.destination(Rule::default(), &IpNet::from(*server));
+                    rule(chain, to_server.protocol(protocol).destination_port(port), ACCEPT);
+                }
+                rule(chain, Rule::default().protocol(protocol).destination_port(port).counter(), DROP);
+            }
+        }
+        for net in &excluded {
+            rule(chain, table.destination(Rule::default(), net), ACCEPT);
+        }
     }
+    let mut accept = |chain, accepted: Rule| rule(chain, accepted, ACCEPT);
     if table.holds(&IpAddr::from([0; 4])) {
         accept("output", table.only(Rule::default(), NFPROTO_IPV4).protocol(UDP).ports(DHCP));
     }
@@ -105,13 +127,16 @@ fn kill_switch(
 }
 
 // linux/netfilter_ipv4.h, `NF_IP_PRI_*`: what `nft` calls raw, mangle and filter.
-const RAW: i32 = -300;
+pub(super) const RAW: i32 = -300;
 pub(super) const MANGLE: i32 = -150;
 pub(super) const FILTER: i32 = 0;
 
 // RFC 790, RFC 2131 section 4.1, RFC 8415 section 7.2, RFC 4861 section 4.
 const UDP: u8 = 17;
+const TCP: u8 = 6;
 const ICMPV6: u8 = 58;
+/// Where names are looked up: DNS, and DNS over TLS and QUIC (RFC 1035, 7858, 9250).
+const NAME_SERVICES: [(u8, u16); 4] = [(UDP, 53), (TCP, 53), (TCP, 853), (UDP, 853)];
 /// From the client's port to the server's.
 const DHCP: [u16; 2] = [68, 67];
 const DHCPV6: [u16; 2] = [546, 547];

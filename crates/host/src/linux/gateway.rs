@@ -5,11 +5,14 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use linerate_netlink::{NLM_F_EXCL, NetlinkError, Request};
 
-use super::firewall::{FILTER, MANGLE};
+use super::firewall::{FILTER, MANGLE, RAW};
 use super::nftables::{
-    ACCEPT, DROP, Element, FORWARD, Key, META_IIFNAME, META_OIFNAME, NFPROTO_IPV4, NFPROTO_IPV6, Rule, Table, padded,
+    ACCEPT, DROP, Element, FORWARD, Key, META_IIFNAME, META_NFPROTO, META_OIFNAME, NFPROTO_IPV4, NFPROTO_IPV6,
+    PRE_ROUTING, Rule, Table, padded,
 };
-use crate::plan::gateway::{IPV4_AND_TCP, IPV6_AND_TCP, IPV6_MIN_MTU, merged, next};
+use crate::plan::forwarding_guard::{ForwardingGuard, Opened};
+use crate::plan::gateway::{IPV4_AND_TCP, IPV6_AND_TCP, IPV6_MIN_MTU, merged, named_services, next};
+use crate::ranges::MACHINE_SERVICES;
 use crate::spec::{AddressRange, Inbound, Restriction};
 use crate::step::{GatewayTable, OpenGateway};
 
@@ -22,7 +25,12 @@ struct Family {
     protocol: u8,
     restricted: &'static str,
     destinations: &'static str,
+    services: &'static str,
+    named_services: &'static str,
     masqueraded: &'static str,
+    clients: &'static str,
+    behind_peers: &'static str,
+    opened: &'static str,
     address: Key,
     pair: Key,
 }
@@ -33,7 +41,12 @@ const FAMILIES: [Family; 2] = [
         protocol: NFPROTO_IPV4,
         restricted: "restricted4",
         destinations: "destinations4",
+        services: "services4",
+        named_services: "named_services4",
         masqueraded: "masqueraded4",
+        clients: "clients4",
+        behind_peers: "behind_peers4",
+        opened: "opened4",
         address: Key { fields: &[(7, 4)], interval: true, host_order: false },
         pair: Key { fields: &[(7, 4), (7, 4)], interval: true, host_order: false },
     },
@@ -42,7 +55,12 @@ const FAMILIES: [Family; 2] = [
         protocol: NFPROTO_IPV6,
         restricted: "restricted6",
         destinations: "destinations6",
+        services: "services6",
+        named_services: "named_services6",
         masqueraded: "masqueraded6",
+        clients: "clients6",
+        behind_peers: "behind_peers6",
+        opened: "opened6",
         address: Key { fields: &[(8, 16)], interval: true, host_order: false },
         pair: Key { fields: &[(8, 16), (8, 16)], interval: true, host_order: false },
     },
@@ -62,6 +80,11 @@ pub(super) fn additions(gateway: &GatewayTable) -> Result<Vec<Request>, NetlinkE
     let interface = padded(&gateway.interface)?;
     for family in &FAMILIES {
         made.restrict(family, &interface, &gateway.restrictions);
+    }
+    if gateway.gateway.is_some() {
+        for family in &FAMILIES {
+            made.keep_from_services(family, &interface, &gateway.restrictions);
+        }
     }
     let between_peers = || Rule::default().name_is(META_IIFNAME, &interface).name_is(META_OIFNAME, &interface);
     if gateway.isolated {
@@ -103,27 +126,54 @@ impl Additions<'_> {
             return;
         }
         self.set(family.restricted, &family.address, &ranges(sources));
-        let mut pairs = Vec::new();
-        for Restriction { sources, destinations } in restrictions {
-            for source in sources.iter().filter(|source| is_of_family(source.first)) {
-                for to in destinations.iter().filter(|to| is_of_family(to.addr())) {
-                    let first = [octets(source.first), octets(to.network())].concat();
-                    pairs.push(Element::ranges(&first, &[octets(source.last), octets(to.broadcast())].concat()));
-                }
-            }
-        }
-        self.set(family.destinations, &family.pair, &pairs);
+        self.set(family.destinations, &family.pair, &pairs(family, restrictions));
         let rule = self.table.only(Rule::default().name_is(META_IIFNAME, interface), family.protocol);
         let rule = rule.source(family.is_v4).within(family.restricted);
         let rule = rule.source_and_destination(family.is_v4).outside(family.destinations);
         self.rule("forward", rule.counter().verdict(DROP));
     }
 
+    /// Drops what peers send to services that only this machine is meant to reach, unless `Destinations` names them.
+    fn keep_from_services(&mut self, family: &Family, interface: &[u8], restrictions: &[Restriction]) {
+        let services = MACHINE_SERVICES.iter().filter(|net| net.addr().is_ipv4() == family.is_v4);
+        self.set(family.services, &family.address, &ranges(services.map(range).collect()));
+        let named = pairs(family, &named_services(restrictions));
+        let rule = self.table.only(Rule::default().name_is(META_IIFNAME, interface), family.protocol);
+        let mut rule = rule.destination(family.is_v4).within(family.services);
+        if !named.is_empty() {
+            self.set(family.named_services, &family.pair, &named);
+            rule = rule.source_and_destination(family.is_v4).outside(family.named_services);
+        }
+        self.rule("forward", rule.counter().verdict(DROP));
+    }
+
+    /// Drops what has the source of a client and does not come from the tunnel, before a connection is made of it.
+    fn keep_sources(&mut self, interface: &[u8], open: &OpenGateway) -> Result<(), NetlinkError> {
+        self.requests.push(self.table.chain("sources", PRE_ROUTING, RAW, ACCEPT));
+        self.rule("sources", Rule::default().name_is(META_IIFNAME, &padded("lo")?).verdict(ACCEPT));
+        self.rule("sources", Rule::default().name_is(META_IIFNAME, interface).verdict(ACCEPT));
+        for family in &FAMILIES {
+            for (name, nets, is_routed) in
+                [(family.clients, &open.clients, false), (family.behind_peers, &open.behind_peers, true)]
+            {
+                let nets = nets.iter().filter(|net| net.addr().is_ipv4() == family.is_v4);
+                let nets: Vec<AddressRange> = nets.map(range).collect();
+                if nets.is_empty() {
+                    continue;
+                }
+                self.set(name, &family.address, &ranges(nets));
+                let rule = self.table.only(Rule::default(), family.protocol).source(family.is_v4).within(name);
+                let rule = if is_routed { rule.route_to_source_is(interface) } else { rule };
+                self.rule("sources", rule.counter().verdict(DROP));
+            }
+        }
+        Ok(())
+    }
+
     /// Lets packets pass between the tunnel and the gateway's interfaces.
     fn open(&mut self, interface: &[u8], open: &OpenGateway) -> Result<(), NetlinkError> {
-        let devices = open.devices.iter().map(|device| padded(device));
-        let devices = devices.map(|name| name.map(|name| Element::key(&name))).collect::<Result<Vec<_>, _>>()?;
-        self.set(DEVICES, &DEVICE, &devices);
+        self.keep_sources(interface, open)?;
+        self.set(DEVICES, &DEVICE, &names(&open.devices)?);
         let (incoming, outgoing) = (META_IIFNAME, META_OIFNAME);
         let from_tunnel = || Rule::default().name_is(incoming, interface);
         let into_tunnel = || Rule::default().name_is(outgoing, interface);
@@ -167,6 +217,61 @@ impl Additions<'_> {
         }
         Ok(())
     }
+}
+
+/// All that makes the table of [`ForwardingGuard`]. One of the same name is replaced.
+pub(super) fn guard_additions(guard: &ForwardingGuard) -> Result<Vec<Request>, NetlinkError> {
+    let mut made = Additions { table: Table::inet(ForwardingGuard::TABLE), requests: Vec::new(), sets: 0 };
+    let table = &made.table;
+    made.requests.extend([table.created(0), table.deleted(), table.created(NLM_F_EXCL)]);
+    made.requests.push(table.chain("forward", FORWARD, FILTER, ACCEPT));
+    made.set(TUNNELS, &DEVICE, &names(&guard.tunnels)?);
+    // What comes from a tunnel, and what goes into one, its own table judges.
+    for key in [META_IIFNAME, META_OIFNAME] {
+        made.rule("forward", Rule::default().meta(key).within(TUNNELS).verdict(ACCEPT));
+    }
+    made.rule("forward", Rule::default().of_known_connection().verdict(ACCEPT));
+    made.rule("forward", Rule::default().of_translated_connection().verdict(ACCEPT));
+    for (family, opened) in FAMILIES.iter().zip([&guard.opened_v4, &guard.opened_v6]) {
+        let rule = Rule::default().meta(META_NFPROTO).equals(&[family.protocol]);
+        let rule = match opened {
+            Opened::Interfaces(devices) if devices.is_empty() => continue,
+            Opened::Interfaces(devices) => {
+                made.set(family.opened, &DEVICE, &names(devices)?);
+                rule.meta(META_IIFNAME).within(family.opened)
+            }
+            Opened::All => rule,
+        };
+        made.rule("forward", rule.counter().verdict(DROP));
+    }
+    Ok(made.requests)
+}
+
+/// Deletes that table, if it is there.
+pub(super) fn guard_deletions() -> Vec<Request> {
+    let table = Table::inet(ForwardingGuard::TABLE);
+    vec![table.created(0), table.deleted()]
+}
+
+const TUNNELS: &str = "tunnels";
+
+fn names(devices: &[String]) -> Result<Vec<Element>, NetlinkError> {
+    devices.iter().map(|device| Ok(Element::key(&padded(device)?))).collect()
+}
+
+/// The elements of a set of sources with their destinations.
+fn pairs(family: &Family, restrictions: &[Restriction]) -> Vec<Element> {
+    let is_of_family = |address: IpAddr| address.is_ipv4() == family.is_v4;
+    let mut pairs = Vec::new();
+    for Restriction { sources, destinations } in restrictions {
+        for source in sources.iter().filter(|source| is_of_family(source.first)) {
+            for to in destinations.iter().filter(|to| is_of_family(to.addr())) {
+                let first = [octets(source.first), octets(to.network())].concat();
+                pairs.push(Element::ranges(&first, &[octets(source.last), octets(to.broadcast())].concat()));
+            }
+        }
+    }
+    pairs
 }
 
 fn range(net: &IpNet) -> AddressRange {

@@ -21,7 +21,7 @@ mod socket;
 mod state;
 mod sysctl;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use ipnet::IpNet;
@@ -32,8 +32,9 @@ use linerate_netlink::{Message, NetlinkError, Request};
 
 pub use self::route_watch::DefaultRouteWatch;
 use self::socket::NetlinkSocket;
+use crate::plan::forwarding_guard::ForwardingGuard;
 pub use crate::plan::messages::as_commands;
-use crate::state::{Foreign, HostState};
+use crate::state::{Foreign, HeldSysctl, HostState};
 use crate::step::{Implementation, Opening, Step};
 use crate::transaction::ApplyError;
 pub use foreign::legacy_chains;
@@ -97,6 +98,26 @@ impl Host {
         let filter = self.filter.as_mut().ok_or_else(|| io::Error::from(Errno::PROTONOSUPPORT))?;
         let change = if opens { foreign::open } else { foreign::close };
         change(filter, opening).map_err(NetlinkError::into_io_error)
+    }
+
+    /// Replaces the guard of what tunnels have opened for forwarding: by that for the sysctls of `held` that are in force,
+    /// or `about_to` be set, or by none.
+    ///
+    /// # Errors
+    /// The kernel refuses it; the guard is as before.
+    pub fn guard_forwarding(
+        &mut self,
+        mut held: BTreeMap<String, HeldSysctl>,
+        about_to: Option<&str>,
+    ) -> io::Result<()> {
+        let is_on = |name: &str| sysctl::get(name).is_ok_and(|value| value == "1");
+        held.retain(|name, _| about_to == Some(name) || is_on(name));
+        let guard = ForwardingGuard::of(&held);
+        match (&mut self.filter, &guard) {
+            (Some(filter), guard) => firewall::guard(filter, guard.as_ref()).map_err(NetlinkError::into_io_error),
+            (None, Some(_)) => Err(Errno::PROTONOSUPPORT.into()),
+            (None, None) => Ok(()),
+        }
     }
 
     /// Applies steps for links, addresses, routes, rules, sysctls and the firewall, in batches. Other steps

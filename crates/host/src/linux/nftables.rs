@@ -382,6 +382,7 @@ const RST: u8 = 0x04;
 /// The option of RFC 9293, section 3.2: its kind, and where its value is.
 const TCP_MAXIMUM_SEGMENT_SIZE: u8 = 2;
 const EXTHDR_OF_TCP: u32 = 1;
+const FIB_OUTPUT_NAME: u32 = 2;
 const FIB_ADDRESS_TYPE: u32 = 3;
 const FIB_OF_SOURCE: u32 = 1;
 
@@ -414,6 +415,11 @@ impl Rule {
             .equals(&to.to_be_bytes())
     }
 
+    /// Continues for packets to a port of the protocol that an earlier expression has let pass.
+    pub(super) fn destination_port(self, port: u16) -> Self {
+        self.payload(TRANSPORT_HEADER, 2, 2).equals(&port.to_be_bytes())
+    }
+
     /// Continues for one type of ICMP message.
     pub(super) fn icmp_type(self, kind: u8) -> Self {
         self.payload(TRANSPORT_HEADER, 0, 1).equals(&[kind])
@@ -443,6 +449,19 @@ impl Rule {
     pub(super) fn source(self, is_v4: bool) -> Self {
         let (offset, length) = if is_v4 { (IPV4_SOURCE, 4) } else { (IPV6_SOURCE, 16) };
         self.payload(NETWORK_HEADER, offset, length)
+    }
+
+    /// Loads the destination address, likewise.
+    pub(super) fn destination(self, is_v4: bool) -> Self {
+        let (offset, length) = if is_v4 { (IPV4_DESTINATION, 4) } else { (IPV6_DESTINATION, 16) };
+        self.payload(NETWORK_HEADER, offset, length)
+    }
+
+    /// Continues if the route to the packet's source leads to the interface of this name.
+    pub(super) fn route_to_source_is(self, interface: &[u8]) -> Self {
+        // NFTA_FIB_DREG, _RESULT, _FLAGS
+        let fib = numbers(&[(1, REGISTER), (2, FIB_OUTPUT_NAME), (3, FIB_OF_SOURCE)]);
+        self.expression("fib", fib).equals(interface)
     }
 
     /// Loads source and destination.

@@ -140,6 +140,8 @@ fn firewalls_there(spec: &HostSpec, state: &HostState) -> Vec<Firewall> {
         addresses: Vec::new(),
         fwmark: None,
         kill_switch: None,
+        kept_inside: Vec::new(),
+        name_servers: Vec::new(),
     };
     let families = [FirewallFamily::Ip, FirewallFamily::Ip6, FirewallFamily::Inet];
     let named =

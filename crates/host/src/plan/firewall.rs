@@ -5,6 +5,8 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use crate::spec::{Compat, HostSpec};
 use crate::step::{AddressFamily, Firewall, FirewallFamily};
 
@@ -29,6 +31,8 @@ pub(super) fn of_family(spec: &HostSpec, family: AddressFamily, mark: u32, is_fu
         addresses: if is_full { addresses_of(spec, &[family]) } else { Vec::new() },
         fwmark: Some(mark),
         kill_switch: None,
+        kept_inside: Vec::new(),
+        name_servers: Vec::new(),
     }
 }
 
@@ -38,8 +42,17 @@ pub(super) fn of_both(
     full: &[AddressFamily],
     mark: u32,
     compat: Compat,
-    excluded: &[ipnet::IpNet],
+    excluded: &[IpNet],
+    kept_inside: Vec<IpNet>,
 ) -> Firewall {
+    // Names are looked up outside of the tunnel only where the file says so: of a server in `DNS`, or at a single address
+    // of `ExcludedIPs`.
+    let is_outside = |server: &IpAddr| excluded.iter().any(|net| net.contains(server));
+    let of_dns = spec.dns.servers.iter().map(|server| server.address());
+    let single = spec.excluded.iter().filter(|net| net.prefix_len() == net.max_prefix_len()).map(IpNet::addr);
+    let mut name_servers: Vec<IpAddr> = of_dns.chain(single).filter(is_outside).collect();
+    name_servers.sort();
+    name_servers.dedup();
     Firewall {
         table: table_name(&spec.interface, compat),
         family: FirewallFamily::Inet,
@@ -47,6 +60,8 @@ pub(super) fn of_both(
         addresses: addresses_of(spec, full),
         fwmark: Some(mark),
         kill_switch: spec.kill_switch.then(|| excluded.to_vec()),
+        kept_inside: if spec.kill_switch { kept_inside } else { Vec::new() },
+        name_servers: if spec.kill_switch { name_servers } else { Vec::new() },
     }
 }
 

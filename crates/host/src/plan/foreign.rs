@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-use super::gateway::uplinks;
+use super::gateway::Uplinks;
 use super::opening::{by_hand, firewalld_names};
 use crate::spec::{AddressRange, HostSpec, Inbound};
 use crate::state::{
@@ -110,7 +110,7 @@ fn addresses(spec: &HostSpec, family: AddressFamily) -> Vec<IpNet> {
 /// The way of the peers' datagrams, with whether it is open. They come from where the host's routes lead.
 fn input_way(spec: &HostSpec, state: &HostState, chain: &ForeignChain, devices: &[String]) -> Option<(Way, Passage)> {
     let port = spec.forwarding.listen_port?;
-    let uplinks = uplinks(&spec.interface, state);
+    let uplinks = Uplinks::of(&spec.interface, state, None).devices;
     let outside = if uplinks.is_empty() { devices } else { &uplinks };
     let families = [AddressFamily::V4, AddressFamily::V6].into_iter();
     let families = families.filter(|met| receives(state, *met) && family(chain).is_none_or(|family| family == *met));

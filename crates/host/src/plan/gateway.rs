@@ -11,7 +11,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use linerate_control::interface::InterfaceName;
 
+use super::routes::PROTOCOL_RA;
 use super::{Plan, PlanError, Warning, addresses, foreign};
+use crate::ranges::{MACHINE_SERVICES, is_link_local, is_local};
 use crate::spec::{AddressRange, Forwarding, Gateway, HostSpec, Restriction};
 use crate::state::{HostState, Link};
 use crate::step::{AddressFamily, GatewayTable, MAIN, OpenGateway, Opening, Step};
@@ -23,15 +25,16 @@ pub(crate) const IPV6_AND_TCP: u32 = 60;
 /// The smallest MTU for IPv6 (RFC 8200, section 5).
 pub(crate) const IPV6_MIN_MTU: u32 = 1280;
 
-/// Replaces `Gateway = auto` by the interfaces of the host's default routes. While it has none, those of a tunnel that
-/// is up stay as they were `before`: a moment without a default route must not end what is forwarded. Returns warnings.
+/// Replaces `Gateway = auto` by the interfaces of the host's default routes ([`Uplinks`]). While it has none, those of a
+/// tunnel that is up stay as they were `before`: a moment without a default route must not end what is forwarded. Returns
+/// warnings.
 pub fn resolve(spec: &mut HostSpec, state: &HostState, before: Option<&Gateway>) -> Vec<Warning> {
     if spec.forwarding.gateway != Gateway::Auto {
         return Vec::new();
     }
-    let devices = uplinks(&spec.interface, state);
+    let Uplinks { devices, unconfirmed } = Uplinks::of(&spec.interface, state, before);
     let kept = before.filter(|before| devices.is_empty() && matches!(before, Gateway::Interfaces(_)));
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<Warning> = unconfirmed.into_iter().map(Warning::from).collect();
     let mut found = Vec::new();
     for device in devices {
         match device.parse::<InterfaceName>() {
@@ -71,6 +74,17 @@ pub fn restrictions<'a>(peers: impl IntoIterator<Item = (&'a [IpNet], &'a [IpNet
         }
     }
     restrictions.merged()
+}
+
+/// The restrictions whose destinations name services that only this machine is meant to reach ([`MACHINE_SERVICES`]), with
+/// these destinations alone. A prefix that merely contains them, such as `0.0.0.0/0`, does not name them.
+pub(crate) fn named_services(restrictions: &[Restriction]) -> Vec<Restriction> {
+    let is_named = |to: &&IpNet| MACHINE_SERVICES.iter().any(|service| service.contains(*to));
+    let named = restrictions.iter().map(|Restriction { sources, destinations }| Restriction {
+        sources: sources.clone(),
+        destinations: destinations.iter().filter(is_named).copied().collect(),
+    });
+    named.filter(|one| !one.destinations.is_empty()).collect()
 }
 
 /// What lets those packets pass that `old` and `new` both let pass: for as long as nobody knows of which of the two the
@@ -259,11 +273,10 @@ pub(super) fn table(
             "Gateway, ClientIsolation and Destinations need nf_tables, which this kernel lacks".to_owned(),
         ));
     }
-    let open = devices(spec, state).map(|devices| OpenGateway {
-        devices,
-        inbound: spec.forwarding.inbound,
-        masqueraded: masqueraded(spec, disabled),
-        mtu,
+    let open = devices(spec, state).map(|devices| {
+        let Pool { clients, behind_peers } = Pool::of(spec, state);
+        let masqueraded = masqueraded(spec, disabled);
+        OpenGateway { devices, inbound: spec.forwarding.inbound, masqueraded, clients, behind_peers, mtu }
     });
     plan.steps.push(Step::AddGateway(GatewayTable {
         interface: spec.interface.clone(),
@@ -300,7 +313,7 @@ pub(super) fn openings_there(spec: &HostSpec, state: &HostState) -> Vec<Opening>
 fn devices(spec: &HostSpec, state: &HostState) -> Option<Vec<String>> {
     let mut devices = match &spec.forwarding.gateway {
         Gateway::Off => return None,
-        Gateway::Auto => uplinks(&spec.interface, state),
+        Gateway::Auto => Uplinks::of(&spec.interface, state, None).devices,
         Gateway::Interfaces(names) => names.iter().map(ToString::to_string).collect(),
     };
     devices.sort();
@@ -308,15 +321,73 @@ fn devices(spec: &HostSpec, state: &HostState) -> Option<Vec<String>> {
     Some(devices)
 }
 
-/// The interfaces of the default routes, except the tunnel's own.
-pub(super) fn uplinks(own: &str, state: &HostState) -> Vec<String> {
-    let defaults = state.routes.iter().filter(|route| route.table == MAIN && route.to.prefix_len() == 0);
-    let mut devices: Vec<String> = defaults.filter_map(|route| route.device.clone()).collect();
-    devices.extend(state.multipath_defaults.iter().cloned());
-    devices.retain(|device| device != own && device != "lo");
-    devices.sort();
-    devices.dedup();
-    devices
+/// The interfaces that `Gateway = auto` stands for: those of the best default route of each family, except the tunnel's
+/// own.
+///
+/// One router advertisement gives any link an IPv6 default route, and any host of a link can send one. So a default route
+/// by an advertisement (`RTPROT_RA`) alone does not make its link an uplink: the link has to have a default route by other
+/// means as well, or to be one of `before`. When a tunnel comes up on a host whose only default routes are by
+/// advertisements, whoever brings it up vouches for the link, if it is one link.
+#[derive(Default)]
+pub(super) struct Uplinks {
+    pub(super) devices: Vec<String>,
+    /// Default routes by an advertisement alone, which are not used.
+    unconfirmed: Vec<Unconfirmed>,
+}
+
+/// A default route by a router advertisement whose link is no uplink otherwise.
+struct Unconfirmed {
+    device: String,
+    router: Option<IpAddr>,
+}
+
+impl From<Unconfirmed> for Warning {
+    fn from(Unconfirmed { device, router }: Unconfirmed) -> Self {
+        let router = router.map_or_else(|| "a router".to_owned(), |router| router.to_string());
+        Self::Advertisement { device, router }
+    }
+}
+
+impl Uplinks {
+    pub(super) fn of(own: &str, state: &HostState, before: Option<&Gateway>) -> Self {
+        let defaults = || {
+            let of_main = state.routes.iter().filter(|route| route.table == MAIN && route.to.prefix_len() == 0);
+            let others = of_main.filter_map(|route| Some((route, route.device.as_ref()?)));
+            others.filter(|(_, device)| *device != own && *device != "lo")
+        };
+        let mut uplinks = Self::default();
+        for family in [AddressFamily::V4, AddressFamily::V6] {
+            let confirmed = || {
+                defaults()
+                    .filter(|(route, _)| AddressFamily::of_net(&route.to) == family && route.protocol != PROTOCOL_RA)
+            };
+            let Some(best) = confirmed().map(|(route, _)| route.metric).min() else { continue };
+            let devices = confirmed().filter(|(route, _)| route.metric == best).map(|(_, device)| device.clone());
+            uplinks.devices.extend(devices);
+        }
+        // Of a route with several next hops only the first is among the routes.
+        if uplinks.devices.iter().any(|device| state.multipath_defaults.contains(device)) {
+            let others = state.multipath_defaults.iter().filter(|device| *device != own && *device != "lo");
+            uplinks.devices.extend(others.cloned());
+        }
+        let mut advertised: Vec<(&String, Option<IpAddr>)> = defaults()
+            .filter(|(route, device)| route.protocol == PROTOCOL_RA && !uplinks.devices.contains(device))
+            .map(|(route, device)| (device, route.via))
+            .collect();
+        advertised.sort();
+        advertised.dedup_by_key(|(device, _)| *device);
+        let is_only_one = before.is_none() && uplinks.devices.is_empty() && advertised.len() == 1;
+        let was_used = |device: &str| matches!(before, Some(Gateway::Interfaces(names)) if names.iter().any(|name| name.as_str() == device));
+        for (device, router) in advertised {
+            match is_only_one || was_used(device) {
+                true => uplinks.devices.push(device.clone()),
+                false => uplinks.unconfirmed.push(Unconfirmed { device: device.clone(), router }),
+            }
+        }
+        uplinks.devices.sort();
+        uplinks.devices.dedup();
+        uplinks
+    }
 }
 
 fn warn_of_devices(spec: &HostSpec, state: &HostState, devices: &[String], plan: &mut Plan) {
@@ -343,10 +414,6 @@ fn warn_of_neighbours(
     plan: &mut Plan,
 ) {
     let masqueraded = spec.forwarding.masquerade;
-    let is_link_local = |net: &IpNet| match net {
-        IpNet::V4(net) => net.addr().is_link_local(),
-        IpNet::V6(net) => net.addr().is_unicast_link_local(),
-    };
     let on_link: Vec<(&IpNet, &String)> = state
         .routes
         .iter()
@@ -374,6 +441,47 @@ fn warn_of_neighbours(
                  routed to this host, or have it answer for the tunnel's addresses on {device} ({answer})"
             ));
         }
+    }
+}
+
+/// The sources that only the tunnel may have.
+///
+/// Elsewhere a source of the pool is forged: it would be masqueraded, and its connection would let an accomplice in past
+/// `Inbound`.
+#[derive(Default)]
+struct Pool {
+    /// The networks of the interface and the single addresses of peers. They are the tunnel's even while it has no
+    /// interface, because its daemon has died.
+    clients: Vec<IpNet>,
+    /// Other networks behind peers. Parts of them may be elsewhere, by a route that is nearer.
+    behind_peers: Vec<IpNet>,
+}
+
+impl Pool {
+    fn of(spec: &HostSpec, state: &HostState) -> Self {
+        let has_endpoint = |net: &IpNet| spec.endpoints.iter().any(|endpoint| net.contains(&endpoint.ip()));
+        // Almost everything is behind some peer, as behind a provider's: that is no pool.
+        let is_wide = |net: &IpNet| net.prefix_len() < if net.addr().is_ipv4() { 8 } else { 16 };
+        let wide: Vec<&IpNet> = spec.allowed_ips.iter().filter(|net| is_wide(net)).collect();
+        let is_of_pool = |net: &IpNet| {
+            let is_beside_wide = wide.iter().any(|wide| AddressFamily::of_net(wide) == AddressFamily::of_net(net));
+            !is_wide(net) && !is_link_local(net) && !has_endpoint(net) && (!is_beside_wide || is_local(net))
+        };
+        let others = state.links.iter().filter(|link| link.name != spec.interface && link.name != "lo");
+        let elsewhere: Vec<IpNet> = others.flat_map(|link| &link.addresses).map(IpNet::trunc).collect();
+        let is_elsewhere = |net: &IpNet| elsewhere.iter().any(|other| other.contains(net) || net.contains(other));
+        let networks: Vec<IpNet> = spec.addresses.iter().map(IpNet::trunc).collect();
+        let all = networks.iter().copied().chain(spec.allowed_ips.iter().map(IpNet::trunc));
+        let is_client = |net: &IpNet| match networks.contains(net) {
+            true => !is_elsewhere(net),
+            false => net.prefix_len() == net.max_prefix_len(),
+        };
+        let (clients, behind_peers) = all.filter(is_of_pool).partition::<Vec<IpNet>, _>(is_client);
+        let [mut clients, mut behind_peers] = [clients, behind_peers].map(|nets| IpNet::aggregate(&nets));
+        clients.sort();
+        behind_peers.retain(|net| !clients.iter().any(|clients| clients.contains(net)));
+        behind_peers.sort();
+        Self { clients, behind_peers }
     }
 }
 

@@ -4,9 +4,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::gateway::{IPV4_AND_TCP, IPV6_AND_TCP, IPV6_MIN_MTU, merged};
+use super::gateway::{IPV4_AND_TCP, IPV6_AND_TCP, IPV6_MIN_MTU, merged, named_services};
+use crate::ranges::MACHINE_SERVICES;
 use crate::spec::{AddressRange, Inbound, Restriction};
-use crate::step::{GatewayTable, OpenGateway};
+use crate::step::GatewayTable;
 
 /// How many elements of a set are named; a comment says how many more there are.
 const SHOWN: usize = 64;
@@ -24,6 +25,7 @@ pub fn nft_commands(table: &GatewayTable) -> Vec<String> {
         let listed = if listed.is_empty() { listed } else { format!(" elements = {{ {listed} }};") };
         lines.push(format!("add set {name} {set} {{ type {kind};{listed} }}\0{more}"));
     };
+    let named = named_services(&table.restrictions);
     for (family, kind, is_v4) in [("4", "ipv4_addr", true), ("6", "ipv6_addr", false)] {
         let (sources, pairs) = restricted(&table.restrictions, is_v4);
         if !sources.is_empty() {
@@ -32,20 +34,34 @@ pub fn nft_commands(table: &GatewayTable) -> Vec<String> {
         }
     }
     if let Some(open) = &table.gateway {
-        let devices: Vec<String> = open.devices.iter().map(|device| format!("\"{device}\"")).collect();
-        set("gateways", "ifname", &devices);
-        for (family, kind, is_v4) in [("4", "ipv4_addr", true), ("6", "ipv6_addr", false)] {
-            let networks = masqueraded(open, is_v4);
-            if !networks.is_empty() {
-                set(&format!("masqueraded{family}"), &format!("{kind}; flags interval"), &networks);
+        let families = [("4", "ipv4_addr", true), ("6", "ipv6_addr", false)];
+        for (family, kind, is_v4) in families {
+            set(&format!("services{family}"), &format!("{kind}; flags interval"), &of_family(&MACHINE_SERVICES, is_v4));
+            let (_, pairs) = restricted(&named, is_v4);
+            if !pairs.is_empty() {
+                set(&format!("named_services{family}"), &format!("{kind} . {kind}; flags interval"), &pairs);
             }
         }
+        let networks = |name: &str, nets: &[IpNet], (family, kind, is_v4): (&str, &str, bool)| {
+            let networks = of_family(nets, is_v4);
+            let is_needed = !networks.is_empty();
+            is_needed.then(|| (format!("{name}{family}"), format!("{kind}; flags interval"), networks))
+        };
+        let of_sources = families.map(|family| {
+            [networks("clients", &open.clients, family), networks("behind_peers", &open.behind_peers, family)]
+        });
+        of_sources.iter().flatten().flatten().for_each(|(name, kind, networks)| set(name, kind, networks));
+        let devices: Vec<String> = open.devices.iter().map(|device| format!("\"{device}\"")).collect();
+        set("gateways", "ifname", &devices);
+        let masqueraded = families.map(|family| networks("masqueraded", &open.masqueraded, family));
+        masqueraded.iter().flatten().for_each(|(name, kind, networks)| set(name, kind, networks));
     }
     let mut chain = |chain: &str, kind: &str, hook: &str| {
         lines.push(format!("add chain {name} {chain} {{ type {kind} hook {hook}; policy accept; }}\0"));
     };
     chain("forward", "filter", "forward priority filter");
     if let Some(open) = &table.gateway {
+        chain("sources", "filter", "prerouting priority raw");
         chain("segments", "filter", "forward priority mangle");
         if !open.masqueraded.is_empty() {
             chain("nat", "nat", "postrouting priority srcnat");
@@ -62,10 +78,29 @@ pub fn nft_commands(table: &GatewayTable) -> Vec<String> {
             );
         }
     }
+    for (ip, family, is_v4) in [("ip", "4", true), ("ip6", "6", false)].into_iter().filter(|_| table.gateway.is_some())
+    {
+        let unnamed = match restricted(&named, is_v4).1.is_empty() {
+            true => String::new(),
+            false => format!(" {ip} saddr . {ip} daddr != @named_services{family}"),
+        };
+        rule("forward", format!("iifname {interface} {ip} daddr @services{family}{unnamed} counter drop"));
+    }
     if table.isolated {
         rule("forward", format!("iifname {interface} oifname {interface} counter drop"));
     }
     if let Some(open) = &table.gateway {
+        rule("sources", "iifname \"lo\" accept".to_owned());
+        rule("sources", format!("iifname {interface} accept"));
+        for (ip, family, is_v4) in [("ip", "4", true), ("ip6", "6", false)] {
+            if !of_family(&open.clients, is_v4).is_empty() {
+                rule("sources", format!("{ip} saddr @clients{family} counter drop"));
+            }
+            if !of_family(&open.behind_peers, is_v4).is_empty() {
+                let routed = format!("fib saddr oifname {interface}");
+                rule("sources", format!("{ip} saddr @behind_peers{family} {routed} counter drop"));
+            }
+        }
         if !table.isolated {
             rule("forward", format!("iifname {interface} oifname {interface} accept"));
         }
@@ -85,7 +120,7 @@ pub fn nft_commands(table: &GatewayTable) -> Vec<String> {
             }
         }
         for (ip, family, is_v4) in [("ip", "4", true), ("ip6", "6", false)] {
-            if !masqueraded(open, is_v4).is_empty() {
+            if !of_family(&open.masqueraded, is_v4).is_empty() {
                 rule("nat", format!("oifname @gateways {ip} saddr @masqueraded{family} masquerade"));
             }
         }
@@ -114,8 +149,8 @@ fn restricted(restrictions: &[Restriction], is_v4: bool) -> (Vec<String>, Vec<St
     (merged(addresses).iter().map(range).collect(), pairs)
 }
 
-fn masqueraded(open: &OpenGateway, is_v4: bool) -> Vec<String> {
-    open.masqueraded.iter().filter(|net| net.addr().is_ipv4() == is_v4).map(net).collect()
+fn of_family(nets: &[IpNet], is_v4: bool) -> Vec<String> {
+    nets.iter().filter(|net| net.addr().is_ipv4() == is_v4).map(net).collect()
 }
 
 fn range(range: &AddressRange) -> String {

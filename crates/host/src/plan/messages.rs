@@ -1,5 +1,6 @@
 //! Steps as text: as the commands that wg-quick(8) prints, and for people.
 
+use super::forwarding_guard::{ForwardingGuard, needs_guard};
 use super::gateway_commands::nft_commands;
 use super::opening;
 use crate::spec::Inbound;
@@ -76,6 +77,9 @@ pub fn describe(step: &Step) -> String {
         Step::AddRule(rule) => format!("rule {}", rule_sentence(rule)),
         Step::DeleteRule(rule) => format!("rule {} removed", rule_sentence(rule)),
         Step::SetSysctl { name, value, .. } => format!("{name} = {value}"),
+        Step::HoldSysctl { interface, name, value, .. } if needs_guard(interface, name) => {
+            format!("{name} = {value}, for tunnels alone (firewall table {})", ForwardingGuard::TABLE)
+        }
         Step::HoldSysctl { name, value, .. } => format!("{name} = {value}"),
         Step::ReleaseSysctl { name, before, .. } => format!("{name} = {before}, as it was"),
         Step::AddGateway(table) => gateway_sentence(table),

@@ -11,9 +11,11 @@ mod dns;
 mod down;
 mod firewall;
 mod foreign;
+pub mod forwarding_guard;
 pub mod gateway;
 mod gateway_commands;
 mod isolated;
+mod leaks;
 pub mod messages;
 pub mod model;
 mod mtu;
@@ -57,6 +59,13 @@ pub enum Warning {
         /// What happens, in a sentence for the user.
         outcome: String,
     },
+    /// A router advertisement asks for what only the administrator decides, and is not obeyed.
+    Advertisement {
+        /// The link that it came on.
+        device: String,
+        /// The address of its sender, if it is known.
+        router: String,
+    },
     /// Anything else.
     Other {
         /// The sentence.
@@ -68,6 +77,11 @@ impl std::fmt::Display for Warning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::RouteExists { outcome, .. } => f.write_str(outcome),
+            Self::Advertisement { device, router } => write!(
+                f,
+                "Gateway = auto: {device} has a default route by a router advertisement of {router} alone, which any host \
+                 there can send: nothing is forwarded to it. If it is an uplink, name all of them: `Gateway = {device}, ...`"
+            ),
             Self::Other { sentence } => f.write_str(sentence),
         }
     }

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::addresses::connected;
+use super::forwarding_guard::ForwardingGuard;
 use super::gateway;
 use crate::state::{HeldSysctl, HostState, Link};
 use crate::step::{AddressFamily, Implementation, MAIN, Route, Rule, Step};
@@ -123,7 +124,14 @@ impl HostState {
         self.sysctls.get_mut(name).ok_or(NO_ENTRY)?.replace_range(.., value);
         let held = HeldSysctl { before: before.to_owned(), holders: BTreeSet::new() };
         self.held_sysctls.entry(name.to_owned()).or_insert(held).holders.insert(interface.to_owned());
+        self.guard_forwarding();
         Ok(())
+    }
+
+    fn guard_forwarding(&mut self) {
+        self.firewall_tables.retain(|table| table != ForwardingGuard::NFT_NAME);
+        let guard = ForwardingGuard::of(&self.held_sysctls).map(|_| ForwardingGuard::NFT_NAME.to_owned());
+        self.firewall_tables.extend(guard);
     }
 
     fn release(&mut self, interface: &str, name: &str, value: &str) -> Result<(), StepRefused> {
@@ -136,6 +144,7 @@ impl HostState {
             let current = self.sysctls.get_mut(name).filter(|current| *current == value);
             current.zip(before).into_iter().for_each(|(current, before)| *current = before);
         }
+        self.guard_forwarding();
         Ok(())
     }
 

@@ -45,7 +45,7 @@ pub(super) fn all(
         if addresses::is_disabled(disabled, &to) || (table == MAIN && is_connected) {
             continue;
         }
-        if excluded.iter().any(|net| net.contains(&to)) {
+        if spec.excluded.iter().any(|net| net.contains(&to)) {
             plan.warn(format!("no route to {to}: it is excluded from the tunnel"));
             continue;
         }

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use ipnet::IpNet;
 
+use super::forwarding_guard::{ForwardingGuard, needs_guard};
 use super::policy_routing::{RoutingIds, mark_of};
 use super::{Hooks, Plan, PlanError, cancel_inverses, dns, down, effects, effects_of_up, model, mtu, one_table};
 use crate::spec::{Compat, HostSpec};
@@ -137,7 +138,13 @@ pub fn roll_back(pending: &[Step], done: &[Step], state: &HostState) -> Rollback
 /// The steps for the firewall and for forwarding whose effect this host has lost.
 fn repairs<'a>(steps: &'a [Step], state: &HostState) -> impl Iterator<Item = &'a Step> {
     steps.iter().filter(|step| match step {
-        Step::HoldSysctl { name, value, .. } => state.sysctls.get(name).is_some_and(|set| set != value),
+        Step::HoldSysctl { interface, name, value, .. } => {
+            let is_unguarded = || {
+                needs_guard(interface, name)
+                    && !state.firewall_tables.iter().any(|table| table == ForwardingGuard::NFT_NAME)
+            };
+            state.sysctls.get(name).is_some_and(|set| set != value || is_unguarded())
+        }
         Step::Open(opening) => !state.openings.contains(&opening.id()),
         step => step.created_table().is_some_and(|table| !state.firewall_tables.contains(&table)),
     })

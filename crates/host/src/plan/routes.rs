@@ -8,7 +8,8 @@ use ipnet::IpNet;
 
 use super::conflicts::{ConflictOutcome, ConflictingRoutes};
 use super::policy_routing::{self, RoutingIds};
-use super::{Plan, PlanError, addresses, firewall, model, one_table};
+use super::{Plan, PlanError, addresses, firewall, leaks, model, one_table};
+use crate::ranges;
 use crate::spec::{Compat, HostSpec, Table};
 use crate::state::HostState;
 use crate::step::{AddressFamily, MAIN, Route, Step};
@@ -25,7 +26,7 @@ pub(super) const IPV6_METRIC: u32 = 1024;
 /// The scope of routes to hosts on a link (rtnetlink.h, `RT_SCOPE_LINK`). IPv6 routes have no scope; the kernel or
 /// router advertisements (`RTPROT_RA`) add them.
 pub(super) const SCOPE_LINK: u8 = 253;
-const PROTOCOL_RA: u8 = 9;
+pub(super) const PROTOCOL_RA: u8 = 9;
 
 /// A route to add.
 pub(super) struct PlannedRoute {
@@ -49,7 +50,6 @@ impl PlannedRoute {
         if state.one_table {
             return one_table::all(spec, state, disabled, connected, plan);
         }
-        let excluded = excluded(spec, state);
         let mut prefixes = sorted(spec);
         prefixes.retain(|net| !addresses::is_disabled(disabled, net));
         if spec.table == Table::Auto {
@@ -70,7 +70,7 @@ impl PlannedRoute {
                 // The kernel adds this route with the address; for IPv6 it has another metric.
                 Table::Number(MAIN) if connected.contains(&to) && to.addr().is_ipv4() => continue,
                 Table::Number(table) => (table, false),
-                Table::Auto if excluded.iter().any(|net| net.contains(&to)) => {
+                Table::Auto if spec.excluded.iter().any(|net| net.contains(&to)) => {
                     plan.warn(format!("no route to {to}: it is excluded from the tunnel"));
                     continue;
                 }
@@ -110,6 +110,8 @@ pub(super) fn plan(
     let lasts = [AddressFamily::V4, AddressFamily::V6].map(|family| of_family(family).next_back());
     let full: Vec<AddressFamily> = own.iter().filter(|net| net.prefix_len() == 0).map(AddressFamily::of_net).collect();
     check_firewall(spec, state, !own.is_empty(), plan)?;
+    let routed: Vec<IpNet> = placed.iter().map(|placed| placed.route.to).collect();
+    leaks::warn(spec, state, compat, &routed, plan);
 
     for PlannedRoute { route, replaced, own: is_own } in placed {
         let (family, to) = (AddressFamily::of_net(&route.to), route.to);
@@ -133,7 +135,8 @@ pub(super) fn plan(
     if spec.kill_switch || (compat == Compat::Native && !own.is_empty() && state.nftables) {
         mark(spec, ids, plan);
         let guarded = if compat == Compat::Native { full } else { Vec::new() };
-        plan.steps.push(Step::AddFirewall(firewall::of_both(spec, &guarded, ids.mark, compat, &excluded)));
+        let kept = kept_inside(spec, state);
+        plan.steps.push(Step::AddFirewall(firewall::of_both(spec, &guarded, ids.mark, compat, &excluded, kept)));
     }
     Ok(())
 }
@@ -157,13 +160,61 @@ pub(super) fn sorted(spec: &HostSpec) -> Vec<IpNet> {
 /// Prefixes that stay outside the tunnel: those in the file and, with `ExcludeLAN`, the networks of the host's links.
 pub(super) fn excluded(spec: &HostSpec, state: &HostState) -> Vec<IpNet> {
     let mut excluded: Vec<IpNet> = Vec::new();
-    let of_links = state.routes.iter().filter(|route| spec.exclude_lan && is_of_link(spec, route));
-    for net in spec.excluded.iter().map(IpNet::trunc).chain(of_links.map(|route| route.to)) {
+    let of_links = LinkNetworks::of(spec, state).excluded;
+    for net in spec.excluded.iter().map(IpNet::trunc).chain(of_links) {
         if !excluded.contains(&net) {
             excluded.push(net);
         }
     }
     excluded
+}
+
+/// The networks of the host's links, of which `ExcludeLAN` keeps some outside of the tunnel.
+///
+/// A router advertisement or a DHCP answer of any neighbour makes any prefix the network of a link. So only ranges that
+/// no public host is in are excluded ([`LOCAL`](crate::ranges::LOCAL)), and nothing that the file says is inside: not a
+/// network of the interface or a part of it, and not a network that is an allowed IP.
+#[derive(Default)]
+pub(super) struct LinkNetworks {
+    excluded: Vec<IpNet>,
+    /// Networks with public addresses, and their link.
+    pub(super) public: Vec<(IpNet, String)>,
+    /// Networks that are the tunnel's, and their link.
+    pub(super) inside: Vec<(IpNet, String)>,
+}
+
+impl LinkNetworks {
+    pub(super) fn of(spec: &HostSpec, state: &HostState) -> Self {
+        let mut networks = Self::default();
+        if !spec.exclude_lan {
+            return networks;
+        }
+        let is_named = |net: &IpNet| spec.excluded.iter().any(|excluded| excluded.contains(net));
+        for route in state.routes.iter().filter(|route| is_of_link(spec, route) && !is_named(&route.to)) {
+            let (net, device) = (route.to, route.device.clone().unwrap_or_default());
+            let is_own = spec.addresses.iter().any(|own| own.trunc().contains(&net));
+            if !ranges::is_local(&net) {
+                networks.public.push((net, device));
+            } else if is_own || spec.allowed_ips.iter().any(|allowed| allowed.trunc() == net) {
+                networks.inside.push((net, device));
+            } else {
+                networks.excluded.push(net);
+            }
+        }
+        networks
+    }
+}
+
+/// What lies within the network of a link and is the tunnel's all the same: networks of the interface, and allowed IPs.
+pub(super) fn kept_inside(spec: &HostSpec, state: &HostState) -> Vec<IpNet> {
+    let of_links = LinkNetworks::of(spec, state).excluded;
+    let own = spec.addresses.iter().chain(&spec.allowed_ips).map(IpNet::trunc);
+    let is_within = |net: &IpNet| of_links.iter().any(|link| link.contains(net));
+    let is_named = |net: &IpNet| spec.excluded.iter().any(|excluded| excluded.contains(net));
+    let mut kept: Vec<IpNet> = own.filter(|net| is_within(net) && !is_named(net)).collect();
+    kept.sort();
+    kept.dedup();
+    kept
 }
 
 fn is_of_link(spec: &HostSpec, route: &Route) -> bool {

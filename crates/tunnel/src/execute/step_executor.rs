@@ -157,12 +157,15 @@ impl StepExecutor<'_> {
         })
     }
 
-    /// Sets a sysctl. A container may not be allowed to, and its owner can.
+    /// Sets a sysctl, with the guard that it needs in place before. A container may not be allowed to, and its owner can.
     fn hold(&mut self, step: &Step, name: &str, value: &str) -> Result<(), StepError> {
+        let _allocation = ledger::lock_allocation(ledger::directory()).map_err(of_ledger)?;
+        self.guard_forwarding(Some(name))?;
         let refused = match self.kernel_steps(from_ref(step)) {
             Err(refused) if is_forbidden(&refused.error) => refused.error,
             done => return done,
         };
+        self.guard_forwarding(None)?;
         self.context.warn(format_args!(
             "{name} cannot be set to {value} ({refused}), and packets are not forwarded without it; set it on the host or, for a container, with `--sysctl {}`",
             for_container(name, value)
@@ -171,26 +174,28 @@ impl StepExecutor<'_> {
         Ok(())
     }
 
-    /// Sets a sysctl back unless another tunnel needs it.
+    /// Sets a sysctl back unless another tunnel needs it, and then takes away the guard that it needed.
     fn release(&mut self, step: &Step, interface: &str, name: &str) -> Result<(), StepError> {
-        let in_ledger = |error: LedgerError| failed(io::Error::other(error.to_string()), 1);
         // While it is held, no tunnel plans with the value, and of two that let go of it one is the last.
-        let _allocation = ledger::lock_allocation(ledger::directory()).map_err(in_ledger)?;
-        LockedLedger::inherited(ledger::directory(), &self.hook_env.interface).release(name).map_err(in_ledger)?;
-        let others = ledger::interfaces(ledger::directory()).unwrap_or_default().into_iter();
-        let mut others = others.filter(|other| other.as_str() != interface);
-        let holds = |other: InterfaceName| {
-            let ledger = ledger::read(ledger::directory(), &other).ok().flatten();
-            ledger.is_some_and(|ledger| ledger.held_sysctls().contains_key(name))
-        };
-        if others.any(holds) {
-            return Ok(());
+        let _allocation = ledger::lock_allocation(ledger::directory()).map_err(of_ledger)?;
+        LockedLedger::inherited(ledger::directory(), &self.hook_env.interface).release(name).map_err(of_ledger)?;
+        let held = ledger::held_sysctls(ledger::directory()).map_err(of_ledger)?;
+        let is_held_by_others =
+            held.get(name).is_some_and(|held| held.holders.iter().any(|holder| holder != interface));
+        if !is_held_by_others {
+            match self.kernel_steps(from_ref(step)) {
+                // The container may have been allowed to when it came up.
+                Err(refused) if is_forbidden(&refused.error) => {}
+                done => done?,
+            }
         }
-        match self.kernel_steps(from_ref(step)) {
-            // The container may have been allowed to when it came up.
-            Err(refused) if is_forbidden(&refused.error) => Ok(()),
-            done => done,
-        }
+        self.guard_forwarding(None)
+    }
+
+    /// Has the guard of forwarding follow the sysctls that tunnels hold, and one that is `about_to` be set.
+    fn guard_forwarding(&mut self, about_to: Option<&str>) -> Result<(), StepError> {
+        let held = ledger::held_sysctls(ledger::directory()).map_err(of_ledger)?;
+        self.host.guard_forwarding(held, about_to).map_err(|error| failed(error, 1))
     }
 
     fn start_daemon(&mut self, step: &Step, interface: &str) -> Result<(), StepError> {
@@ -287,6 +292,10 @@ pub(crate) fn check_port(port: u16) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn of_ledger(error: LedgerError) -> StepError {
+    failed(io::Error::other(error.to_string()), 1)
 }
 
 fn failed(error: io::Error, exit_code: u8) -> StepError {

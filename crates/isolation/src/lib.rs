@@ -37,7 +37,7 @@ use std::thread;
 
 pub use linerate_netio::namespace::NetworkNamespace;
 use nix::sched::{CloneFlags, unshare};
-use rustix::process::{getegid, geteuid};
+use rustix::process::{DumpableBehavior, dumpable_behavior, getegid, geteuid, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set,
     set_capabilities, set_capabilities_secure_bits, set_no_new_privs,
@@ -63,12 +63,18 @@ impl UserNamespace {
         opened.map_err(Refusal::of(Attempt::Tun))?;
         let (user, group) = (geteuid(), getegid());
         unshare(CloneFlags::CLONE_NEWUSER).map_err(Refusal::of(Attempt::User))?;
-        // An ordinary user may map a group only once nobody in here can drop others (user_namespaces(7)).
-        fs::write("/proc/self/setgroups", "deny").map_err(Refusal::of(Attempt::Map))?;
-        let only = |id: u32| format!("{id} {id} 1\n");
-        fs::write("/proc/self/uid_map", only(user.as_raw())).map_err(Refusal::of(Attempt::Map))?;
-        fs::write("/proc/self/gid_map", only(group.as_raw())).map_err(Refusal::of(Attempt::Map))?;
+        let mapped = with_own_proc_files(|| Self::map(user.as_raw(), group.as_raw()));
+        mapped.map_err(Refusal::of(Attempt::Map))?;
         Ok(Self(()))
+    }
+
+    /// Maps a user and a group to themselves.
+    fn map(user: u32, group: u32) -> io::Result<()> {
+        let only = |id: u32| format!("{id} {id} 1\n");
+        // An ordinary user may map a group only once nobody in here can drop others (user_namespaces(7)).
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", only(user))?;
+        fs::write("/proc/self/gid_map", only(group))
     }
 
     /// A network with nothing in it but `lo`, which is down.
@@ -194,6 +200,16 @@ fn with_large_buffers(sizes: &str) -> String {
         *most = LARGEST_BUFFER.max(*most);
     }
     sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs `work` while the files of this process in /proc are its user's. While its memory is closed they are root's, who does
+/// not exist in the namespace (PR_SET_DUMPABLE, proc(5)).
+fn with_own_proc_files(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let before = dumpable_behavior()?;
+    set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    let done = work();
+    set_dumpable_behavior(before)?;
+    done
 }
 
 /// Runs `work` on a thread of its own, which ends with it.

@@ -7,5 +7,6 @@ mod command_line;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    linerate_cli::close_memory();
     command_line::main()
 }

@@ -133,6 +133,7 @@ pub struct Arguments {
 
 /// Runs the daemon on this process's arguments and environment.
 pub fn main() -> ExitCode {
+    linerate_cli::close_memory();
     match Arguments::try_parse() {
         Ok(arguments) => linerate_cli::exit("linerated", run(&arguments)),
         Err(error) => linerate_cli::refuse_arguments(&error),

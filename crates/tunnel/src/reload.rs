@@ -12,7 +12,7 @@ use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
 use linerate_host::plan::gateway::restrictions_of_both;
-use linerate_host::plan::{self, Plan, ResumedReload, Rollback};
+use linerate_host::plan::{self, Plan, ResumedReload, Rollback, Warning};
 use linerate_host::spec::{Gateway, HostSpec, Restriction};
 use linerate_host::step::{GatewayTable, Step};
 use linerate_host::system::Host;
@@ -112,7 +112,8 @@ pub(crate) fn reload_locked(
         }
         error
     };
-    let pending = PendingReload::begin(locked, ledger, spec, context, true).map_err(give_up)?;
+    let warn = &mut |warning: &Warning| context.warn(warning);
+    let pending = PendingReload::begin(locked, ledger, spec, context, true, warn).map_err(give_up)?;
     let lost = limits::set(name.as_str(), &update);
     if let Err(error) = lost {
         let reason = refused(&error, &update, &running);
@@ -189,11 +190,15 @@ fn is_interrupted(ledger: &Ledger) -> bool {
 
 /// The part of a reload that concerns the host, for the file that the tunnel has. After endpoints have been resolved, it
 /// adds default routes that were deferred, and corrects routes that would lead the tunnel's packets into itself; after
-/// default routes have changed, it forwards between the tunnel and their interfaces.
+/// default routes have changed, it forwards between the tunnel and their interfaces. `warn` gets the plan's warnings.
 ///
 /// # Errors
 /// As [`reload`].
-pub(crate) fn reload_host(interface: &InterfaceName, context: Context<'_>) -> Result<(), Error> {
+pub(crate) fn reload_host(
+    interface: &InterfaceName,
+    context: Context<'_>,
+    warn: &mut dyn FnMut(&Warning),
+) -> Result<(), Error> {
     let locked = lock::lock(interface, context)?;
     let (Some(mut ledger), Some(text)) = (locked.read()?, locked.read_file()?) else { return Ok(()) };
     if is_interrupted(&ledger) {
@@ -210,7 +215,7 @@ pub(crate) fn reload_host(interface: &InterfaceName, context: Context<'_>) -> Re
         spec.forwarding.restrictions.clone_from(&ledger.spec.forwarding.restrictions);
     }
     let gateway = ledger.spec.forwarding.gateway.clone();
-    let (ledger, _) = PendingReload::begin(&locked, ledger, spec, context, false)?.finish()?;
+    let (ledger, _) = PendingReload::begin(&locked, ledger, spec, context, false, warn)?.finish()?;
     if ledger.spec.forwarding.gateway != gateway {
         context.message(format_args!("{interface}: it forwards to the interfaces of other default routes now"));
     }
@@ -267,15 +272,16 @@ impl<'a> PendingReload<'a> {
         mut spec: HostSpec,
         context: Context<'a>,
         reports_steps: bool,
+        warn: &mut dyn FnMut(&Warning),
     ) -> Result<Self, Error> {
         let mut snapshot = Snapshot::for_allocation(locked.interface())?;
         let warnings = snapshot.resolve_gateway(&mut spec, Some(&ledger.spec))?;
-        warnings.iter().for_each(|warning| context.warn(warning));
+        warnings.iter().for_each(&mut *warn);
         let Ledger { spec: old, steps: done, pending, compat, .. } = &ledger;
         let both = restrictions_of_both(&old.forwarding.restrictions, &spec.forwarding.restrictions);
         let restrictions = std::mem::replace(&mut spec.forwarding.restrictions, both);
         let resumed = plan::resume(old, &spec, &snapshot.state, done, pending, *compat)?;
-        resumed.plan.warnings.iter().for_each(|warning| context.warn(warning));
+        resumed.plan.warnings.iter().for_each(warn);
         let Snapshot { host, allocation, .. } = snapshot;
         let new_steps = Vec::new();
         let reload = Self { locked, host, context, reports_steps, ledger, count: 0, new_steps, spec, restrictions };
@@ -350,7 +356,8 @@ impl<'a> PendingReload<'a> {
         context.interruption.clear();
         let mut spec = ledger.spec.clone();
         spec.forwarding.restrictions.clone_from(&self.spec.forwarding.restrictions);
-        let back = Self::begin(locked, ledger.clone(), spec, *context, *reports_steps).and_then(Self::finish);
+        let warn = &mut |warning: &Warning| context.warn(warning);
+        let back = Self::begin(locked, ledger.clone(), spec, *context, *reports_steps, warn).and_then(Self::finish);
         error.and(back.map(drop))
     }
 

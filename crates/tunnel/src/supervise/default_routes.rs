@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use linerate_host::plan::Warning;
 use linerate_host::system::DefaultRouteWatch;
 
 use super::Supervisor;
@@ -42,12 +43,28 @@ impl Supervisor<'_> {
         // One is removed and another added, of both families: all of that is one change.
         self.context.interruption.pause(&[], Some(SETTLE)).map_err(Error::system("cannot wait"))?;
         routes.clear();
-        let error = reload::reload_host(self.interface, self.context).err();
+        let error = self.reload_host().err();
         if let Some(error) = &error {
             self.context.message(format_args!("{}: {error}", self.interface));
         }
         self.followed(error);
         Ok(())
+    }
+
+    /// The part of a reload that concerns the host. An advertisement that is not obeyed is logged once a minute at most.
+    ///
+    /// # Errors
+    /// As [`reload::reload`].
+    pub(super) fn reload_host(&mut self) -> Result<(), Error> {
+        let (interface, context, refused) = (self.interface, self.context, &mut self.refused_advertisements);
+        reload::reload_host(interface, context, &mut |warning| match warning {
+            Warning::Advertisement { .. } => {
+                if let Some(count) = refused.count(Instant::now()) {
+                    context.message(format_args!("{interface}: {warning} (refused so far: {count})"));
+                }
+            }
+            warning => context.warn(warning),
+        })
     }
 
     fn followed(&mut self, error: Option<Error>) {
@@ -60,6 +77,27 @@ impl Supervisor<'_> {
         self.follow_failed.map(|_| FOLLOW_AGAIN)
     }
 }
+
+/// Advertisements that were not obeyed. Any neighbour can send many, so the log has a line a minute at most.
+#[derive(Default)]
+pub(super) struct RefusedAdvertisements {
+    count: u64,
+    logged: Option<Instant>,
+}
+
+impl RefusedAdvertisements {
+    /// Counts one; returns how many there were if the log is to say so.
+    fn count(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
+        let is_due = self.logged.is_none_or(|logged| now.duration_since(logged) >= LOG_INTERVAL);
+        is_due.then(|| {
+            self.logged = Some(now);
+            self.count
+        })
+    }
+}
+
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Whether the tunnel is to follow default routes: those that have `changed`, also if they are as before, since an interface
 /// of the same name may be another one, which does not forward; where it `failed` a while ago, whose steps may be undone
@@ -77,6 +115,14 @@ const SETTLE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refused_advertisements_are_counted_and_logged_once_a_minute() {
+        let (mut refused, begin) = (RefusedAdvertisements::default(), Instant::now());
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let said: Vec<_> = [0, 1, 59, 60, 61, 121].map(|second| refused.count(at(second))).into();
+        assert_eq!(said, [Some(1), None, None, Some(4), None, Some(6)]);
+    }
 
     #[test]
     fn a_failure_is_tried_again_though_the_routes_are_those_of_the_plan() {

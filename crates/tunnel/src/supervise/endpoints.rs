@@ -7,9 +7,9 @@ use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::DeviceState;
 
 use super::{Rights, Supervisor};
+use crate::ledger;
 use crate::read::{ConfigFile, DefaultRoutes};
 use crate::resolver::{NamedEndpoint, process};
-use crate::{ledger, reload};
 
 impl Supervisor<'_> {
     /// Gives new addresses to peers that need one. Returns after how long to check again at the latest.
@@ -47,7 +47,7 @@ impl Supervisor<'_> {
         // A confined supervisor adds no default routes: name servers come with them.
         let can_add_routes = self.can_add_routes(device);
         if (if self.rights < Rights::All { given && !can_add_routes } else { given || can_add_routes })
-            && let Err(error) = reload::reload_host(self.interface, self.context)
+            && let Err(error) = self.reload_host()
         {
             self.context.message(format_args!("{}: {error}", self.interface));
             // The attempt has written the ledger, which must not cause the next one.

@@ -40,6 +40,7 @@ use crate::read::ConfigFile;
 use crate::resolver::NamedEndpoint;
 use crate::status::is_absence;
 use crate::{Options, background, down};
+use default_routes::RefusedAdvertisements;
 use endpoint_retry::EndpointRetry;
 use restart::{LastState, RestartLimit};
 use troubles::Task;
@@ -210,6 +211,8 @@ struct Supervisor<'a> {
     default_routes: Option<DefaultRouteWatch>,
     /// Whether they may have changed before that, since they were read for the plan.
     missed_default_routes: bool,
+    /// Those that were not followed.
+    refused_advertisements: RefusedAdvertisements,
     /// When the gateway last failed to follow them, until it succeeds.
     follow_failed: Option<Instant>,
 }
@@ -246,6 +249,7 @@ impl<'a> Supervisor<'a> {
             usage: None,
             default_routes: None,
             missed_default_routes: false,
+            refused_advertisements: RefusedAdvertisements::default(),
             follow_failed: None,
         })
     }

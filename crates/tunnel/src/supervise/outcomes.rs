@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::read::ConfigFile;
 use crate::save::replace;
-use crate::{limits, lock, reload};
+use crate::{limits, lock};
 
 impl Supervisor<'_> {
     /// Watches the files of the daemon's usage if peers of `file` have an end or a successor.
@@ -96,7 +96,7 @@ impl Supervisor<'_> {
             self.interface
         ));
         // The next client with such an address is not to inherit its destinations.
-        if concerns_host { reload::reload_host(self.interface, self.context) } else { Ok(()) }
+        if concerns_host { self.reload_host() } else { Ok(()) }
     }
 }
 

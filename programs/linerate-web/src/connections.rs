@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,14 +11,16 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::guard::network;
 use crate::server::{Server, locked};
+use crate::sessions::Role;
 
-/// So many connections are served at a time; others wait.
+/// The most connections at a time. One more takes the place of the oldest whose client has shown no session: any user of
+/// this host, or any host, can open as many as he likes, and who is logged in is not to notice.
 const MOST: usize = 128;
 
 /// So many of them may be of one source that is elsewhere; a browser has six.
@@ -31,6 +34,37 @@ const LIFE: Duration = Duration::from_secs(60);
 
 /// And after this long again it is over, whoever has not read the last answer: longer than the helper may take.
 const END: Duration = Duration::from_secs(90);
+
+/// The connections that are open, the oldest first.
+#[derive(Default)]
+struct Places(Mutex<Vec<Arc<Place>>>);
+
+/// The place of a connection.
+#[derive(Default)]
+struct Place {
+    /// Its client has shown a session.
+    is_logged_in: AtomicBool,
+    /// Another connection has its place.
+    is_taken: Notify,
+}
+
+impl Places {
+    /// A place for one more connection, if need be that of another. There is none if all are of clients that are logged in.
+    fn take(&self) -> Option<Arc<Place>> {
+        let mut places = locked(&self.0);
+        if places.len() >= MOST {
+            let oldest = places.iter().position(|place| !place.is_logged_in.load(Ordering::Relaxed))?;
+            places.remove(oldest).is_taken.notify_one();
+        }
+        let place = Arc::<Place>::default();
+        places.push(place.clone());
+        Some(place)
+    }
+
+    fn give_back(&self, place: &Arc<Place>) {
+        locked(&self.0).retain(|other| !Arc::ptr_eq(other, place));
+    }
+}
 
 /// How many connections each source has.
 #[derive(Default)]
@@ -73,9 +107,8 @@ impl Drop for Share {
 }
 
 pub(crate) async fn accept_tcp(listener: &TcpListener, server: Arc<Server>, tls: Option<TlsAcceptor>) -> ! {
-    let (connections, sources) = (Arc::new(Semaphore::new(MOST)), Arc::<Sources>::default());
+    let (places, sources) = (Arc::<Places>::default(), Arc::<Sources>::default());
     loop {
-        let permit = permit(&connections).await;
         let Ok((stream, from)) = listener.accept().await else {
             // Out of descriptors, most likely.
             sleep(Duration::from_millis(100)).await;
@@ -86,49 +119,63 @@ pub(crate) async fn accept_tcp(listener: &TcpListener, server: Arc<Server>, tls:
             continue;
         }
         let Some(share) = sources.share(peer, server.proxy.is_some()) else { continue };
-        let (server, tls) = (server.clone(), tls.clone());
+        let Some(place) = places.take() else { continue };
+        let (server, tls, places) = (server.clone(), tls.clone(), places.clone());
         tokio::spawn(async move {
-            match tls {
-                None => converse(stream, server, Some(peer), false).await,
-                Some(tls) => {
-                    if let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await {
-                        converse(stream, server, Some(peer), true).await;
+            let talk = async {
+                match tls {
+                    None => converse(stream, server, Some(peer), false, &place).await,
+                    Some(tls) => {
+                        if let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await {
+                            converse(stream, server, Some(peer), true, &place).await;
+                        }
                     }
                 }
+            };
+            tokio::select! {
+                () = talk => {}
+                () = place.is_taken.notified() => {}
             }
-            drop((permit, share));
+            places.give_back(&place);
+            drop(share);
         });
     }
 }
 
+/// The socket is this user's and root's alone, so that places are not taken by others.
 pub(crate) async fn accept_unix(listener: &UnixListener, server: Arc<Server>) -> ! {
-    let connections = Arc::new(Semaphore::new(MOST));
+    let places = Arc::<Places>::default();
     loop {
-        let permit = permit(&connections).await;
         let Ok((stream, _)) = listener.accept().await else {
             sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let server = server.clone();
+        let Some(place) = places.take() else { continue };
+        let (server, places) = (server.clone(), places.clone());
         tokio::spawn(async move {
-            converse(stream, server, None, false).await;
-            drop(permit);
+            tokio::select! {
+                () = converse(stream, server, None, false, &place) => {}
+                () = place.is_taken.notified() => {}
+            }
+            places.give_back(&place);
         });
     }
 }
 
-async fn permit(connections: &Arc<Semaphore>) -> OwnedSemaphorePermit {
-    connections.clone().acquire_owned().await.expect("nobody closes it")
-}
-
 /// Answers the requests of a connection.
-async fn converse<S>(stream: S, server: Arc<Server>, peer: Option<IpAddr>, is_tls: bool)
+async fn converse<S>(stream: S, server: Arc<Server>, peer: Option<IpAddr>, is_tls: bool, place: &Place)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let service = service_fn(move |request| {
+    let service = service_fn(|request| {
         let server = server.clone();
-        async move { Ok::<_, std::convert::Infallible>(server.answer(request, peer, is_tls).await) }
+        async move {
+            let answer = server.answer(request, peer, is_tls).await;
+            if answer.extensions().get::<Role>().is_some() {
+                place.is_logged_in.store(true, Ordering::Relaxed);
+            }
+            Ok::<_, std::convert::Infallible>(answer)
+        }
     });
     let mut connection = http1::Builder::new();
     connection.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(16 << 10).max_headers(64);
@@ -167,7 +214,8 @@ mod tests {
                 let (mut client, stream) = duplex(64 << 10);
                 client.write_all(said).await.unwrap();
                 let started = Instant::now();
-                let conversation = converse(stream, host.server.clone(), None, false);
+                let place = Place::default();
+                let conversation = converse(stream, host.server.clone(), None, false, &place);
                 timeout(Duration::from_secs(3600), conversation).await.expect("it never ends");
                 assert!(started.elapsed() <= PATIENCE + Duration::from_secs(1), "{:?}", started.elapsed());
             });
@@ -182,7 +230,8 @@ mod tests {
             // As many requests as are taken, and nothing is read.
             tokio::spawn(async move { while client.write_all(REQUEST).await.is_ok() {} });
             let started = Instant::now();
-            let conversation = converse(stream, host.server.clone(), None, false);
+            let place = Place::default();
+            let conversation = converse(stream, host.server.clone(), None, false, &place);
             timeout(Duration::from_secs(3600), conversation).await.expect("it never ends");
             assert!(started.elapsed() <= LIFE + END + Duration::from_secs(1), "{:?}", started.elapsed());
         });
@@ -193,7 +242,8 @@ mod tests {
         let host = host();
         run(async {
             let (mut client, stream) = duplex(64 << 10);
-            tokio::spawn(converse(stream, host.server.clone(), None, false));
+            let server = host.server.clone();
+            tokio::spawn(async move { converse(stream, server, None, false, &Place::default()).await });
             let (mut answers, mut some) = (0, [0; 64 << 10]);
             while client.write_all(REQUEST).await.is_ok() && client.read(&mut some).await.unwrap_or(0) > 0 {
                 answers += 1;
@@ -201,6 +251,22 @@ mod tests {
             }
             assert!((29..=33).contains(&answers), "{answers}");
         });
+    }
+
+    #[test]
+    fn a_full_house_makes_room_for_one_more_unless_all_are_logged_in() {
+        let places = Places::default();
+        let all: Vec<_> = (0..MOST).map(|_| places.take().unwrap()).collect();
+        let log_in = |place: &Arc<Place>| place.is_logged_in.store(true, Ordering::Relaxed);
+        log_in(&all[0]);
+        let more: Vec<_> = (0..MOST - 1).map(|_| places.take().unwrap()).collect();
+        assert!(locked(&places.0).iter().any(|place| Arc::ptr_eq(place, &all[0])), "who is logged in stays");
+        assert!(!locked(&places.0).iter().any(|place| all[1..].iter().any(|old| Arc::ptr_eq(place, old))));
+        more.iter().for_each(log_in);
+        assert!(places.take().is_none());
+        places.give_back(&more[0]);
+        assert!(places.take().is_some());
+        assert_eq!(locked(&places.0).len(), MOST);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! How often somebody may try to log in: after each failure the source waits twice as long. Guesses of all sources
-//! together are slowed down, too, but none of them keeps out who has a token. Nor do they fill the journal.
+//! How often a wrong token is answered: after each failure the source waits twice as long, and guesses of all sources
+//! together are slowed down, too. A right token is never held up. Nor do guesses fill the journal.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

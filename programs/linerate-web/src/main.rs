@@ -88,7 +88,8 @@ enum Command {
 
     /// Print a token to log in with
     ///
-    /// It is good once, and for a quarter of an hour. A session lasts for twelve hours.
+    /// It is good once, and for a quarter of an hour. A session lasts for twelve hours, or for 30 days on a browser that
+    /// is to keep it.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate-web token\n\
         \x20 sudo linerate-web token --read-only")]
@@ -96,6 +97,20 @@ enum Command {
         /// Only to look: not to change clients nor to see their keys
         #[arg(long)]
         read_only: bool,
+
+        #[command(flatten)]
+        state: State,
+    },
+
+    /// End all sessions, those that are kept on browsers included
+    ///
+    /// Whoever is logged in has to log in again, with a new token.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 sudo linerate-web logout --all")]
+    Logout {
+        /// All of them; the page ends single ones
+        #[arg(long, required = true)]
+        all: bool,
 
         #[command(flatten)]
         state: State,
@@ -170,6 +185,12 @@ fn run(command: Command) -> Result<ExitCode, String> {
             runtime.map_err(|error| format!("cannot start: {error}"))?.block_on(serve(&arguments))
         }
         Command::Token { read_only, state } => token(&state.folder, read_only),
+        Command::Logout { state, .. } => {
+            become_owner(&state.folder)?;
+            let ended = sessions::end_all(&state.folder, wall())?;
+            eprint_line(&format!("{ended} session{} ended", if ended == 1 { "" } else { "s" }));
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Man { directory } => {
             documents::write_pages(Arguments::command(), "1", &directory).map(|()| ExitCode::SUCCESS)
         }

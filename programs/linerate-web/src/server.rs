@@ -24,7 +24,7 @@ use crate::origin::{self, Hosts, Source};
 use crate::pages::{self, Selection, Shown, Traffic, Viewer};
 use crate::recorder::Recorder;
 use crate::routes::{self, Form, Page, Route, Verb, key_of_path};
-use crate::sessions::{Role, SESSION_LIFE, Sessions, form_secret, wall};
+use crate::sessions::{Copied, Found, Role, Sessions, form_secret, label, wall};
 
 /// The longest form.
 const LONGEST_FORM: usize = 8 << 10;
@@ -78,9 +78,20 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        let mut answer = match self.dispatch(&parts, body, peer, is_tls).await {
+        let source = origin::source(&parts.headers, peer, is_tls, self.proxy);
+        let found = self.session(&parts.headers, source);
+        let mut answer = match self.dispatch(&parts, body, source, found.as_ref()).await {
             Ok(answer) | Err(answer) => answer,
         };
+        if let Some(Found { role, replacement, .. }) = found {
+            // Its connection has a place that nobody takes from it.
+            answer.extensions_mut().insert(role);
+            // An answer that logs in or out sets the cookie itself.
+            if let Some((secret, seconds)) = replacement.filter(|_| !answer.headers().contains_key(header::SET_COOKIE))
+            {
+                set_cookie(&mut answer, &secret, seconds, source.is_tls);
+            }
+        }
         let headers = answer.headers_mut();
         let fixed = [
             (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -97,13 +108,30 @@ impl Server {
         answer
     }
 
-    async fn dispatch<B>(&self, parts: &Parts, body: B, peer: Option<IpAddr>, is_tls: bool) -> Result<Answer, Answer>
+    /// The session whose secret a request has.
+    fn session(&self, headers: &HeaderMap, source: Source) -> Option<Found> {
+        let secret = cookie(headers, cookie_name(source.is_tls))?;
+        locked(&self.sessions).find(secret, wall()).unwrap_or_else(|Copied(label)| {
+            let what = format!(
+                "session {label} has ended: its cookie was used after it had been replaced, so somebody has a copy"
+            );
+            audit(&address(source.address), &what);
+            None
+        })
+    }
+
+    async fn dispatch<B>(
+        &self,
+        parts: &Parts,
+        body: B,
+        source: Source,
+        session: Option<&Found>,
+    ) -> Result<Answer, Answer>
     where
         B: Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let headers = &parts.headers;
-        let source = origin::source(headers, peer, is_tls, self.proxy);
         let host = origin::host(headers).filter(|host| self.hosts.have(host)).ok_or_else(|| {
             let message = "This page does not answer to that name. linerate-web takes others by --name.";
             failed(None, StatusCode::MISDIRECTED_REQUEST, "Another host", message)
@@ -112,9 +140,6 @@ impl Server {
         if is_post && !origin::is_own(headers, host, source.is_tls) {
             return Err(failed(None, StatusCode::FORBIDDEN, "Refused", "The form was not sent by this page."));
         }
-        let secret = cookie(headers, cookie_name(source.is_tls));
-        let now = wall();
-        let session = secret.and_then(|secret| locked(&self.sessions).find(secret, now));
         let role = session.map_or(Role::Nobody, |session| session.role);
         let route = routes::route(&parts.method, parts.uri.path());
         // Nobody learns which paths there are.
@@ -125,7 +150,8 @@ impl Server {
                 redirect("/login")
             });
         }
-        let viewer = Viewer { role, form: secret.map(form_secret).unwrap_or_default() };
+        let id = session.map(|session| &*session.id);
+        let viewer = Viewer { role, form: id.map(form_secret).unwrap_or_default() };
         let somebody = (role > Role::Nobody).then_some(&viewer);
         let Some((route, names)) = route else {
             return Err(failed(somebody, StatusCode::NOT_FOUND, "Not found", "There is no such page."));
@@ -142,16 +168,16 @@ impl Server {
         if is_post && route.role > Role::Nobody && !is_same(form.get("form"), &viewer.form) {
             return Err(failed(somebody, StatusCode::FORBIDDEN, "Refused", "The form was not made by this page."));
         }
-        let who = format!("{} session {}", address(source.address), &form_secret(&viewer.form)[..8]);
+        let who = format!("{} session {}", address(source.address), id.map(label).unwrap_or_default());
         let query = Form::read(parts.uri.query().unwrap_or_default());
-        self.page(route, Asked { names, query, form, viewer, who }, secret, source).await
+        self.page(route, Asked { names, query, form, viewer, who }, id, source).await
     }
 
     async fn page(
         &self,
         route: &Route,
         asked: Asked<'_>,
-        secret: Option<&str>,
+        session: Option<&str>,
         source: Source,
     ) -> Result<Answer, Answer> {
         let markup = match route.page {
@@ -160,13 +186,22 @@ impl Server {
             Page::Icon => return Ok(file("image/svg+xml", include_str!("icon.svg"))),
             Page::LogInForm if asked.viewer.role > Role::Nobody => return Ok(redirect("/")),
             Page::LogInForm => return Ok(html(StatusCode::OK, pages::log_in(None))),
-            Page::LogIn => return Ok(self.log_in(asked.form.get("token"), source)),
+            Page::LogIn => return Ok(self.log_in(asked.form.get("token"), asked.form.has("keep"), source)),
             Page::LogOut => {
-                secret.into_iter().for_each(|secret| locked(&self.sessions).log_out(secret));
+                session.into_iter().for_each(|id| locked(&self.sessions).end(id));
                 audit(&asked.who, "logged out");
                 let mut answer = redirect("/login");
                 set_cookie(&mut answer, "", 0, source.is_tls);
                 return Ok(answer);
+            }
+            Page::Sessions => {
+                let all = locked(&self.sessions).all(wall());
+                let own = session.map(label).unwrap_or_default();
+                return Ok(html(StatusCode::OK, pages::sessions(&asked.viewer, &all, &own, wall())));
+            }
+            Page::EndSessions => {
+                self.end_sessions(&asked, session.unwrap_or_default());
+                return Ok(redirect("/sessions"));
             }
             Page::File => return self.file(&asked).await.map_err(|failure| failure.answer(&asked.viewer)),
             Page::Change(verb) => {
@@ -191,23 +226,36 @@ impl Server {
         }
     }
 
-    fn log_in(&self, token: &str, source: Source) -> Answer {
-        let now = Instant::now();
-        let mut guard = locked(&self.guard);
-        if let Err(wait) = guard.admit(source.address, now) {
-            return too_many(&mut guard, source, now, wait);
+    /// Ends the session with the label that a form names, or all but the form's own.
+    fn end_sessions(&self, asked: &Asked<'_>, own: &str) {
+        let mut sessions = locked(&self.sessions);
+        let chosen = asked.form.get("session");
+        let is_meant = |id: &str| if chosen == "others" { id != own } else { label(id) == chosen };
+        let ended: Vec<String> = sessions.all(wall()).into_iter().map(|(id, _)| id).filter(|id| is_meant(id)).collect();
+        for id in ended {
+            sessions.end(&id);
+            audit(&asked.who, &format!("ended session {}", label(&id)));
         }
-        let begun = locked(&self.sessions).log_in(token, wall());
+    }
+
+    /// A right token lets in whatever others have tried: it has 160 bits, and only failures are slowed down.
+    fn log_in(&self, token: &str, kept: bool, source: Source) -> Answer {
+        let now = Instant::now();
+        let begun = locked(&self.sessions).log_in(token, kept, wall());
+        let mut guard = locked(&self.guard);
         match begun {
-            Ok(Some((secret, role))) => {
+            Ok(Some((secret, role, seconds))) => {
                 guard.succeeded(source.address);
                 let what = if role == Role::Writer { "change" } else { "look" };
                 audit(&address(source.address), &format!("logged in to {what}"));
                 let mut answer = redirect("/");
-                set_cookie(&mut answer, &secret, SESSION_LIFE.as_secs(), source.is_tls);
+                set_cookie(&mut answer, &secret, seconds, source.is_tls);
                 answer
             }
             Ok(None) => {
+                if let Err(wait) = guard.admit(source.address, now) {
+                    return too_many(&mut guard, source, now, wait);
+                }
                 let admitted = guard.admit_failure(now);
                 guard.failed(source.address, now);
                 if let Err(wait) = admitted {

@@ -5,22 +5,32 @@
 //! file, so that it is good once. There is no password, and no first user.
 
 use std::collections::HashMap;
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{SHA256, digest};
+use linerate_control::atomic_file;
 use zeroize::Zeroizing;
 
 /// How long a token waits to be used.
 pub(crate) const TOKEN_LIFE: Duration = Duration::from_secs(15 * 60);
 
 /// How long a session lasts.
-pub(crate) const SESSION_LIFE: Duration = Duration::from_secs(12 * 3600);
+pub(crate) const SESSION_LIFE: Duration = Duration::from_hours(12);
 
-/// So many tokens wait, and so many sessions last, at most.
+/// How long a session lasts that was to be kept on its browser.
+pub(crate) const KEPT_LIFE: Duration = Duration::from_hours(30 * 24);
+
+/// After this long the secret of a kept session is replaced when it is used.
+const ROTATION: Duration = Duration::from_hours(1);
+
+/// For how long requests with the secret before may still be on their way once the new one has come.
+const GRACE: Duration = Duration::from_mins(1);
+
+/// The most tokens that wait, and the most sessions.
 const MOST: usize = 64;
 
 /// What a session, or nobody, may do.
@@ -47,15 +57,43 @@ impl Role {
     }
 }
 
-/// A session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A session, or a token with what its session may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) role: Role,
-    end: u64,
+    /// Seconds since 1970, as all times here.
+    pub(crate) end: u64,
+    pub(crate) begun: u64,
+    pub(crate) used: u64,
+    /// It is kept on its browser.
+    pub(crate) kept: Option<Rotation>,
+}
+
+/// The secrets of a kept session, as hashes. The browser's secret is replaced while it is used, so that a copy of it is
+/// noticed: of the browser and the one with the copy, one comes with the old secret after the other has had the new one.
+/// An answer with a new secret may get lost, so the present one holds until the new one has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rotation {
+    current: Hash,
+    /// Since when that is the current one.
+    since: u64,
+    /// The new one, which has not come yet.
+    next: Option<Hash>,
+    /// The one before.
+    old: Option<Hash>,
+}
+
+/// A session that somebody has shown the secret of.
+pub(crate) struct Found {
+    pub(crate) role: Role,
+    /// The session's name, which stays when its secret is replaced.
+    pub(crate) id: Hash,
+    /// The secret to be used from now on, and for how many seconds.
+    pub(crate) replacement: Option<(Zeroizing<String>, u64)>,
 }
 
 /// The hash of a secret, in hexadecimal digits.
-type Hash = String;
+pub(crate) type Hash = String;
 
 fn hash(secret: &str) -> Hash {
     hex(digest(&SHA256, secret.as_bytes()).as_ref())
@@ -72,9 +110,14 @@ fn secret() -> Result<Zeroizing<String>, String> {
     Ok(Zeroizing::new(hex(&*bytes)))
 }
 
-/// What a form of a session has to have: another page cannot know it.
-pub(crate) fn form_secret(session: &str) -> String {
-    hash(&format!("form {session}"))
+/// What a form of a session has to have: another page cannot know it. `id` is the session's name.
+pub(crate) fn form_secret(id: &str) -> String {
+    hash(&format!("form {id}"))
+}
+
+/// What a page calls a session, from which nobody learns its name.
+pub(crate) fn label(id: &str) -> String {
+    hash(&format!("label {id}"))[..16].to_owned()
 }
 
 /// Seconds since 1970.
@@ -111,8 +154,21 @@ pub(crate) fn make_token(state: &Path, role: Role, now: u64) -> Result<Zeroizing
         ));
     }
     let token = secret()?;
-    write(&folder, &hash(&token), Session { role, end: now + TOKEN_LIFE.as_secs() }).map_err(failed)?;
+    let waiting = Session { role, end: now + TOKEN_LIFE.as_secs(), begun: now, used: now, kept: None };
+    write(&folder, &hash(&token), &waiting).map_err(failed)?;
     Ok(token)
+}
+
+/// Ends all sessions, for `linerate-web logout --all`; returns how many there were.
+pub(crate) fn end_all(state: &Path, now: u64) -> Result<usize, String> {
+    let folder = sessions_folder(state);
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => no_state(&folder, &error),
+        _ => format!("cannot change {}: {error}; try again as root (sudo)", folder.display()),
+    };
+    let known = read(&folder, now).map_err(failed)?;
+    known.keys().try_for_each(|id| fs::remove_file(folder.join(id))).map_err(failed)?;
+    Ok(known.len())
 }
 
 /// All sessions, in memory and on disk.
@@ -141,50 +197,141 @@ impl Sessions {
         Ok(Self { state: state.to_owned(), known })
     }
 
-    /// Takes a token, and begins a session: its secret.
-    pub(crate) fn log_in(&mut self, token: &str, now: u64) -> Result<Option<(Zeroizing<String>, Role)>, String> {
-        let hash = hash(token.trim());
-        let path = tokens_folder(&self.state).join(&hash);
+    /// Takes a token, and begins a session, which may be `kept` on its browser: its secret, what it may do, and for how
+    /// many seconds.
+    pub(crate) fn log_in(
+        &mut self,
+        token: &str,
+        kept: bool,
+        now: u64,
+    ) -> Result<Option<(Zeroizing<String>, Role, u64)>, String> {
+        let hash_of_token = hash(token.trim());
+        let path = tokens_folder(&self.state).join(&hash_of_token);
         let Some(token) = read_one(&path).filter(|token| now < token.end) else { return Ok(None) };
         // Whoever removes it has used it.
         if fs::remove_file(&path).is_err() {
             return Ok(None);
         }
         let secret = secret()?;
-        self.begin(&secret, Session { role: token.role, end: now + SESSION_LIFE.as_secs() }, now)?;
-        Ok(Some((secret, token.role)))
+        let life = if kept { KEPT_LIFE } else { SESSION_LIFE }.as_secs();
+        let kept = kept.then(|| Rotation { current: hash(&secret), since: now, next: None, old: None });
+        self.begin(hash(&secret), Session { role: token.role, end: now + life, begun: now, used: now, kept }, now)?;
+        Ok(Some((secret, token.role, life)))
     }
 
-    fn begin(&mut self, secret: &str, session: Session, now: u64) -> Result<(), String> {
-        let folder = sessions_folder(&self.state);
-        self.known.retain(|_, session| now < session.end);
-        let oldest = self.known.iter().min_by_key(|(_, session)| session.end).map(|(hash, _)| hash.clone());
+    fn begin(&mut self, id: Hash, session: Session, now: u64) -> Result<(), String> {
+        self.forget_ended(now);
+        let oldest = self.known.iter().min_by_key(|(_, session)| session.begun).map(|(id, _)| id.clone());
         if let Some(oldest) = oldest.filter(|_| self.known.len() >= MOST) {
-            self.known.remove(&oldest);
-            let _ = fs::remove_file(folder.join(oldest));
+            self.end(&oldest);
         }
-        let hash = hash(secret);
-        write(&folder, &hash, session).map_err(|error| format!("cannot write to {}: {error}", folder.display()))?;
-        self.known.insert(hash, session);
+        let folder = sessions_folder(&self.state);
+        write(&folder, &id, &session).map_err(|error| format!("cannot write to {}: {error}", folder.display()))?;
+        self.known.insert(id, session);
         Ok(())
     }
 
-    /// The session of that secret.
-    pub(crate) fn find(&self, secret: &str, now: u64) -> Option<Session> {
-        self.known.get(&hash(secret)).copied().filter(|session| now < session.end)
+    /// Forgets sessions that are over, or whose file somebody has removed (`linerate-web logout`).
+    fn forget_ended(&mut self, now: u64) {
+        let folder = sessions_folder(&self.state);
+        self.known.retain(|id, session| now < session.end && folder.join(id).exists());
     }
 
-    /// Ends the session of that secret.
-    pub(crate) fn log_out(&mut self, secret: &str) {
-        let hash = hash(secret);
-        self.known.remove(&hash);
-        let _ = fs::remove_file(sessions_folder(&self.state).join(hash));
+    /// The session of that secret.
+    ///
+    /// # Errors
+    /// It is over, because its secret had been replaced: somebody has a copy.
+    pub(crate) fn find(&mut self, secret_shown: &str, now: u64) -> Result<Option<Found>, Copied> {
+        let shown = hash(secret_shown);
+        self.forget_ended(now);
+        let Some((id, session)) = self.known.iter_mut().find(|(id, session)| session.has(id, &shown)) else {
+            return Ok(None);
+        };
+        let id = id.clone();
+        session.used = now;
+        let mut replacement = None;
+        if let Some(rotation) = &mut session.kept {
+            match rotation.show(&shown, now) {
+                Shown::Current => {}
+                Shown::Due => {
+                    if let Ok(new) = secret() {
+                        rotation.next = Some(hash(&new));
+                        replacement = Some((new, session.end - now));
+                    }
+                }
+                Shown::Copy => {
+                    self.end(&id);
+                    return Err(Copied(label(&id)));
+                }
+            }
+            // What could not be written is as before after a restart, and the browser logs in again.
+            let _ = write(&sessions_folder(&self.state), &id, session);
+        }
+        Ok(Some(Found { role: session.role, id, replacement }))
+    }
+
+    /// All sessions, the latest first, with their names.
+    pub(crate) fn all(&mut self, now: u64) -> Vec<(Hash, Session)> {
+        self.forget_ended(now);
+        let mut all: Vec<_> = self.known.iter().map(|(id, session)| (id.clone(), session.clone())).collect();
+        all.sort_by(|(one_id, one), (other_id, other)| (other.begun, other_id).cmp(&(one.begun, one_id)));
+        all
+    }
+
+    /// Ends the session of that name.
+    pub(crate) fn end(&mut self, id: &str) {
+        self.known.remove(id);
+        let _ = fs::remove_file(sessions_folder(&self.state).join(id));
     }
 }
 
-fn write(folder: &Path, name: &str, session: Session) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(name))?;
-    writeln!(file, "{} {}", session.end, session.role.word())
+/// A session ended because its secret was copied: what a page calls it.
+#[derive(Debug)]
+pub(crate) struct Copied(pub(crate) String);
+
+impl Session {
+    /// Whether this session, of the name `id`, has or had the secret with this hash.
+    fn has(&self, id: &str, shown: &str) -> bool {
+        match &self.kept {
+            None => id == shown,
+            Some(Rotation { current, next, old, .. }) => {
+                current == shown || [next, old].iter().any(|hash| hash.as_deref() == Some(shown))
+            }
+        }
+    }
+}
+
+/// What the secret that was shown means for a kept session.
+enum Shown {
+    Current,
+    /// It is the current one, and is to be replaced.
+    Due,
+    /// It was replaced, and the new one is in use.
+    Copy,
+}
+
+impl Rotation {
+    fn show(&mut self, shown: &str, now: u64) -> Shown {
+        if self.next.as_deref() == Some(shown) {
+            let current = std::mem::replace(&mut self.current, shown.to_owned());
+            *self = Self { current: std::mem::take(&mut self.current), since: now, next: None, old: Some(current) };
+            return Shown::Current;
+        }
+        if self.current != shown {
+            return if now <= self.since + GRACE.as_secs() { Shown::Current } else { Shown::Copy };
+        }
+        if now >= self.since + ROTATION.as_secs() { Shown::Due } else { Shown::Current }
+    }
+}
+
+/// Writes the file of a session or token: its end, its role, its beginning and, if it is kept, its rotation.
+fn write(folder: &Path, name: &str, session: &Session) -> io::Result<()> {
+    let mut text = format!("{} {} {}", session.end, session.role.word(), session.begun);
+    if let Some(Rotation { current, since, next, old }) = &session.kept {
+        let word = |hash: &Option<Hash>| hash.clone().unwrap_or_else(|| "-".to_owned());
+        text += &format!(" {current} {since} {} {}", word(next), word(old));
+    }
+    atomic_file::replace(&folder.join(name), format!("{name}.new"), format!("{text}\n").as_bytes(), Some(0o600), None)
 }
 
 /// What a folder has by its names, without those that are over, which are removed.
@@ -193,6 +340,8 @@ fn read(folder: &Path, now: u64) -> io::Result<HashMap<Hash, Session>> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         match (path.file_name().and_then(|name| name.to_str()), read_one(&path)) {
+            // One that was being written is not whole.
+            (Some(name), _) if name.contains('.') => drop(fs::remove_file(&path)),
             (Some(name), Some(session)) if now < session.end => drop(found.insert(name.to_owned(), session)),
             (_, Some(_)) => drop(fs::remove_file(&path)),
             (_, None) => {}
@@ -203,8 +352,19 @@ fn read(folder: &Path, now: u64) -> io::Result<HashMap<Hash, Session>> {
 
 fn read_one(path: &Path) -> Option<Session> {
     let text = fs::read_to_string(path).ok()?;
-    let (end, role) = text.trim_end().split_once(' ')?;
-    Some(Session { end: end.parse().ok()?, role: Role::from_word(role)? })
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let (end, role, begun, kept) = match words[..] {
+        [end, role, begun] => (end, role, begun, None),
+        [end, role, begun, current, since, next, old] => {
+            let hash = |word: &str| (word != "-").then(|| word.to_owned());
+            let rotation =
+                Rotation { current: current.to_owned(), since: since.parse().ok()?, next: hash(next), old: hash(old) };
+            (end, role, begun, Some(rotation))
+        }
+        _ => return None,
+    };
+    let begun = begun.parse().ok()?;
+    Some(Session { end: end.parse().ok()?, role: Role::from_word(role)?, begun, used: begun, kept })
 }
 
 #[cfg(test)]
@@ -218,32 +378,95 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let mut sessions = Sessions::open(state.path(), 1000).unwrap();
         let token = make_token(state.path(), Role::Writer, 1000).unwrap();
-        assert_eq!(sessions.log_in("nonsense", 1000).unwrap(), None);
-        assert_eq!(sessions.log_in("../sessions", 1000).unwrap(), None);
-        let (secret, role) = sessions.log_in(&token, 1899).unwrap().unwrap();
+        assert_eq!(sessions.log_in("nonsense", false, 1000).unwrap(), None);
+        assert_eq!(sessions.log_in("../sessions", false, 1000).unwrap(), None);
+        let (secret, role, _) = sessions.log_in(&token, false, 1899).unwrap().unwrap();
         assert_eq!(role, Role::Writer);
-        assert_eq!(sessions.log_in(&token, 1899).unwrap(), None, "again");
-        assert!(sessions.find(&secret, 1899).is_some());
+        assert_eq!(sessions.log_in(&token, false, 1899).unwrap(), None, "again");
+        assert_eq!(role_of(&mut sessions, &secret, 1899), Some(Role::Writer));
         let late = make_token(state.path(), Role::Reader, 1000).unwrap();
-        assert_eq!(sessions.log_in(&late, 1900).unwrap(), None, "late");
+        assert_eq!(sessions.log_in(&late, false, 1900).unwrap(), None, "late");
     }
 
     #[test]
     fn a_session_outlives_the_program_and_ends_by_itself_or_by_logging_out() {
         let state = tempfile::tempdir().unwrap();
         let mut sessions = Sessions::open(state.path(), 0).unwrap();
-        let log_in = |sessions: &mut Sessions| {
-            sessions.log_in(&make_token(state.path(), Role::Reader, 0).unwrap(), 0).unwrap().unwrap().0
-        };
-        let (one, other) = (log_in(&mut sessions), log_in(&mut sessions));
+        let (one, other) = (log_in(&mut sessions, false, 0), log_in(&mut sessions, false, 0));
         let mut sessions = Sessions::open(state.path(), 0).unwrap();
         let end = SESSION_LIFE.as_secs();
-        assert_eq!(sessions.find(&one, end - 1).map(|session| session.role), Some(Role::Reader));
-        assert_eq!(sessions.find(&one, end), None);
-        sessions.log_out(&one);
-        assert_eq!(sessions.find(&one, 0), None);
-        let sessions = Sessions::open(state.path(), 0).unwrap();
-        assert_eq!((sessions.find(&one, 0), sessions.find(&other, 0).is_some()), (None, true));
+        assert_eq!(role_of(&mut sessions, &one, end - 1), Some(Role::Reader));
+        let id = sessions.find(&one, 0).unwrap().unwrap().id;
+        sessions.end(&id);
+        assert_eq!(role_of(&mut sessions, &one, 0), None);
+        let mut sessions = Sessions::open(state.path(), 0).unwrap();
+        assert_eq!(role_of(&mut sessions, &one, 0), None);
+        assert_eq!(role_of(&mut sessions, &other, end - 1), Some(Role::Reader));
+        assert_eq!(role_of(&mut sessions, &other, end), None);
+    }
+
+    #[test]
+    fn a_kept_session_changes_its_secret_and_lasts_thirty_days() {
+        let state = tempfile::tempdir().unwrap();
+        let mut sessions = Sessions::open(state.path(), 0).unwrap();
+        let mut secret = log_in(&mut sessions, true, 0);
+        let id = sessions.find(&secret, 1).unwrap().unwrap().id;
+        let mut secrets = 1;
+        for hour in 1..30 * 24 {
+            let now = hour * 3600;
+            // The program is another one each time.
+            sessions = Sessions::open(state.path(), now).unwrap();
+            let found = sessions.find(&secret, now).unwrap().unwrap();
+            assert_eq!(found.id, id, "what forms and the list know of it stays");
+            if let Some((new, left)) = found.replacement {
+                assert_eq!(left, KEPT_LIFE.as_secs() - now);
+                (secret, secrets) = (new, secrets + 1);
+                assert!(sessions.find(&secret, now).unwrap().is_some());
+            }
+        }
+        assert_eq!(secrets, 30 * 24);
+        assert_eq!(role_of(&mut sessions, &secret, KEPT_LIFE.as_secs()), None);
+    }
+
+    #[test]
+    fn a_copied_secret_ends_its_session_and_a_lost_answer_does_not() {
+        let state = tempfile::tempdir().unwrap();
+        let mut sessions = Sessions::open(state.path(), 0).unwrap();
+        let other = log_in(&mut sessions, true, 0);
+        let old = log_in(&mut sessions, true, 0);
+        let hour = ROTATION.as_secs();
+        let mut rotated = |secret: &str, now| sessions.find(secret, now).map(|found| found.unwrap().replacement);
+        let lost = rotated(&old, hour).unwrap().unwrap().0;
+        let (new, _) = rotated(&old, hour + 5).unwrap().expect("the answer may have got lost");
+        assert!(rotated(&new, hour + 6).unwrap().is_none());
+        assert!(rotated(&old, hour + 6 + GRACE.as_secs()).unwrap().is_none(), "a request that was on its way");
+        assert!(rotated(&old, hour + 7 + GRACE.as_secs()).is_err(), "a copy");
+        let late = hour + 8 + GRACE.as_secs();
+        assert_eq!(role_of(&mut sessions, &new, late), None, "it has ended for both");
+        assert_eq!(role_of(&mut sessions, &lost, late), None);
+        assert_eq!(role_of(&mut sessions, &other, late), Some(Role::Reader), "others go on");
+    }
+
+    #[test]
+    fn all_sessions_end_by_another_program_at_once() {
+        let state = tempfile::tempdir().unwrap();
+        let mut sessions = Sessions::open(state.path(), 0).unwrap();
+        let (one, kept) = (log_in(&mut sessions, false, 0), log_in(&mut sessions, true, 0));
+        assert_eq!(sessions.all(0).len(), 2);
+        assert_eq!(end_all(state.path(), 0).unwrap(), 2);
+        assert_eq!((role_of(&mut sessions, &one, 0), role_of(&mut sessions, &kept, 0)), (None, None));
+        assert_eq!(sessions.all(0).len(), 0);
+        assert!(end_all(&state.path().join("none"), 0).is_err());
+    }
+
+    /// The secret of a new session.
+    fn log_in(sessions: &mut Sessions, kept: bool, now: u64) -> Zeroizing<String> {
+        let token = make_token(&sessions.state, Role::Reader, now).unwrap();
+        sessions.log_in(&token, kept, now).unwrap().unwrap().0
+    }
+
+    fn role_of(sessions: &mut Sessions, secret: &str, now: u64) -> Option<Role> {
+        sessions.find(secret, now).unwrap().map(|found| found.role)
     }
 
     #[test]
@@ -251,7 +474,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let mut sessions = Sessions::open(state.path(), 0).unwrap();
         let token = make_token(state.path(), Role::Reader, 0).unwrap();
-        let (secret, _) = sessions.log_in(&token, 0).unwrap().unwrap();
+        let (secret, ..) = sessions.log_in(&token, true, 0).unwrap().unwrap();
         let waiting = make_token(state.path(), Role::Reader, 0).unwrap();
         let mut files = 0;
         for folder in [tokens_folder(state.path()), sessions_folder(state.path())] {
@@ -273,7 +496,7 @@ mod tests {
         let mut sessions = Sessions::open(state.path(), 0).unwrap();
         for time in 0..MOST as u64 + 5 {
             let token = make_token(state.path(), Role::Reader, time).unwrap();
-            sessions.log_in(&token, time).unwrap().unwrap();
+            sessions.log_in(&token, time % 2 == 0, time).unwrap().unwrap();
         }
         assert_eq!(sessions.known.len(), MOST);
         assert_eq!(fs::read_dir(sessions_folder(state.path())).unwrap().count(), MOST);

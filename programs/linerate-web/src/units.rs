@@ -12,11 +12,16 @@ pub(crate) fn bytes(count: u64) -> String {
 
 /// How long ago something was.
 pub(crate) fn ago(seconds: u64) -> String {
+    format!("{} ago", span(seconds))
+}
+
+/// How long something takes.
+pub(crate) fn span(seconds: u64) -> String {
     match seconds {
-        0..120 => format!("{seconds} s ago"),
-        120..7200 => format!("{} min ago", seconds / 60),
-        7200..172_800 => format!("{} h ago", seconds / 3600),
-        _ => format!("{} days ago", seconds / 86_400),
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
     }
 }
 

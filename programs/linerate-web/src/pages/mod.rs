@@ -14,7 +14,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::history::Series;
 use crate::plot::plot;
-use crate::sessions::Role;
+use crate::sessions::{Hash, Role, Session, label};
 use crate::units;
 
 /// Who looks, and what they may do.
@@ -59,6 +59,9 @@ fn page(title: &str, viewer: Option<&Viewer>, here: &str, main: &Markup) -> Mark
                         nav aria-label="Pages" {
                             a href="/" aria-current=[(here == "/").then_some("page")] { "Tunnels" }
                             a href="/findings" aria-current=[(here == "/findings").then_some("page")] { "Findings" }
+                            @if viewer.role == Role::Writer {
+                                a href="/sessions" aria-current=[(here == "/sessions").then_some("page")] { "Sessions" }
+                            }
                         }
                         form method="post" action="/logout" { (secret(viewer)) button { "Log out" } }
                     }
@@ -93,9 +96,54 @@ pub(crate) fn log_in(refusal: Option<&str>) -> Markup {
                         input.key name="token" type="password" autocomplete="off" required autofocus spellcheck="false";
                         small { "On the server, " code { "sudo linerate-web token" } " prints one. It is good once." }
                     }
+                    label.box {
+                        input type="checkbox" name="keep";
+                        "Keep me logged in on this browser for 30 days"
+                    }
                     div { button.main { "Log in" } }
                 }
             }
+        },
+    )
+}
+
+/// Who is logged in. `own` is the label of the session that asks.
+pub(crate) fn sessions(viewer: &Viewer, all: &[(Hash, Session)], own: &str, now: u64) -> Markup {
+    let end = |value: &str, text: &str| {
+        html! {
+            form method="post" action="/sessions" {
+                (secret(viewer))
+                button name="session" value=(value) { (text) }
+            }
+        }
+    };
+    page(
+        "Sessions",
+        Some(viewer),
+        "/sessions",
+        &html! {
+            h1 { "Sessions" }
+            p.soft { "Who is logged in to this page. " code { "sudo linerate-web logout --all" } " ends them all." }
+            table {
+                thead { tr { th { "Session" } th { "May" } th { "Logged in" } th { "Last used" } th { "Ends" } th {} } }
+                tbody {
+                    @for (id, session) in all {
+                        @let name = label(id);
+                        tr {
+                            td { code { (name) } @if name == own { " (this one)" } }
+                            td { @if session.role == Role::Writer { "change" } @else { "look" } }
+                            td { (units::ago(now.saturating_sub(session.begun))) }
+                            td { (units::ago(now.saturating_sub(session.used))) }
+                            td {
+                                "in " (units::span(session.end.saturating_sub(now)))
+                                @if session.kept.is_some() { ", kept on its browser" }
+                            }
+                            td { @if name != own { (end(&name, "End")) } }
+                        }
+                    }
+                }
+            }
+            @if all.len() > 1 { (end("others", "End all others")) }
         },
     )
 }

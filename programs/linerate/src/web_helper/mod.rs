@@ -50,14 +50,19 @@ pub(super) struct HelperArguments {
     #[arg(long, value_name = "NAME", default_value = USER)]
     user: String,
 
-    /// Also take changes of clients
+    /// Also take changes of clients, and give their files with the keys that are kept
     #[arg(long)]
     write: bool,
+
+    /// Give clients' files with the keys that are kept, without --write
+    #[arg(long)]
+    secrets: bool,
 }
 
 struct Helper {
     user: User,
     write: bool,
+    gives_secrets: bool,
     tunnels: Mutex<Tunnels>,
     /// The doctor examines for one at a time.
     findings: Mutex<findings::Latest>,
@@ -69,6 +74,7 @@ pub(super) fn main(arguments: &HelperArguments) -> Result<ExitCode, String> {
     let helper = Helper {
         user: User::find(&arguments.user)?,
         write: arguments.write,
+        gives_secrets: arguments.write || arguments.secrets,
         tunnels: Mutex::default(),
         findings: Mutex::default(),
         connections: AtomicUsize::new(0),
@@ -180,6 +186,9 @@ impl Helper {
             }
             Request::Peer { tunnel, key } => self.tunnels().peer(&tunnel, &key, now, self.write),
             Request::Findings => findings::findings(&mut locked(&self.findings), now),
+            Request::File { .. } if !self.gives_secrets => Reply::Refused {
+                message: "the page may not see keys: its helper was not started with --write or --secrets".to_owned(),
+            },
             Request::File { tunnel, client } => match client::kept_file(Some(&tunnel), &client) {
                 Ok(text) => Reply::File { text: Zeroizing::new(String::from_utf8_lossy(&text).into_owned()) },
                 Err(error) => Reply::Refused { message: error.message },

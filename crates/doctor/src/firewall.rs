@@ -1,7 +1,7 @@
 //! A firewall, read from `nft -j list ruleset` and from the older iptables, and what becomes of a packet in it.
 //!
-//! Conditions that are not understood here (matches of iptables, concatenations) neither hold nor fail: a packet is
-//! said to be dropped only if no such condition could have let it pass.
+//! Conditions that are not understood here (matches of iptables) neither hold nor fail: a packet is said to be dropped
+//! only if no such condition could have let it pass, and to pass only if none could have it dropped.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -42,6 +42,8 @@ struct Rule {
     packets: Option<u64>,
     is_masquerade: bool,
     sets_segment_size: bool,
+    /// The packet has this mark afterwards; `Some(None)` is one that is not known.
+    sets_mark: Option<Option<u32>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +60,12 @@ enum Condition {
     Destination(bool, Vec<IpNet>),
     State(bool, Vec<String>),
     Mark(bool, Vec<u32>),
+    /// The address of its connection is translated (`ct status`).
+    Translated(bool),
+    /// The way back to its source does not lead over the interface that it came in by (`fib saddr . iif oif missing`).
+    Backwards(bool),
+    /// It fits one of these elements in all of its fields: a concatenation.
+    AnyOf(bool, Vec<Vec<Condition>>),
     Unknown,
 }
 
@@ -74,7 +82,7 @@ enum Verdict {
 }
 
 /// A packet, as far as rules look at it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Packet<'a> {
     /// `input`, `output` or `forward`.
     pub hook: &'a str,
@@ -94,6 +102,8 @@ pub struct Packet<'a> {
     pub port: Option<u16>,
     /// It belongs to a connection that exists.
     pub is_known: bool,
+    /// The way back to its source does not lead over the interface that it came in by.
+    pub is_spoofed: bool,
     /// Its mark.
     pub mark: u32,
     /// IPv6.
@@ -186,13 +196,24 @@ impl From<bool> for Truth {
     }
 }
 
-enum Fate {
-    /// The chain has ended without a verdict.
-    Through,
-    /// As that, or accepted: it is not known.
-    PerhapsAccepted,
-    Accepted,
+/// What becomes of a packet in all chains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// No rule and no policy drops it.
+    Passes,
+    /// It passes unless a condition that is not understood holds, or fails, in the place where it may be dropped.
+    MayPass(Drop),
+    /// It is certainly dropped.
     Dropped(Drop),
+}
+
+/// What may become of a packet in a chain; several of these where a condition is not understood.
+#[derive(Default)]
+struct Outcomes {
+    /// The chain ends without a verdict.
+    goes_on: bool,
+    accepted: bool,
+    dropped: Option<Drop>,
 }
 
 impl Ruleset {
@@ -210,19 +231,11 @@ impl Ruleset {
                 sets.insert((family, table, name), elements.map_or(&[], Vec::as_slice));
             }
         }
-        let mut sets_marks = false;
         for rule in all.iter().filter_map(|object| object.get("rule")) {
             let Some(of) = place(rule, "chain") else { continue };
-            sets_marks |= sets_mark(rule);
             if let Some(chain) = ruleset.chains.iter_mut().find(|chain| chain.place() == of) {
                 chain.rules.extend(read_rule(rule, &|name| sets.get(&(of.0, of.1, name)).copied()));
             }
-        }
-        if sets_marks {
-            // Which mark a packet has then is not known.
-            let conditions =
-                ruleset.chains.iter_mut().flat_map(|chain| &mut chain.rules).flat_map(|rule| &mut rule.conditions);
-            conditions.filter(|it| matches!(it, Condition::Mark(..))).for_each(|it| *it = Condition::Unknown);
         }
         Some(ruleset)
     }
@@ -259,6 +272,15 @@ impl Ruleset {
     /// Where the packet is certainly dropped, if it is.
     #[must_use]
     pub fn drops(&self, packet: &Packet<'_>) -> Option<Drop> {
+        match self.fate(packet) {
+            Fate::Dropped(drop) => Some(drop),
+            Fate::Passes | Fate::MayPass(_) => None,
+        }
+    }
+
+    /// What becomes of the packet. All base chains of its way have to let it pass: what one accepts, the next may drop.
+    #[must_use]
+    pub fn fate(&self, packet: &Packet<'_>) -> Fate {
         let hooks: &[&str] = match packet.hook {
             "input" => &["prerouting", "input"],
             "output" => &["output", "postrouting"],
@@ -276,12 +298,43 @@ impl Ruleset {
         };
         let mut bases: Vec<&Chain> = self.chains.iter().filter(|chain| order(chain).is_some()).collect();
         bases.sort_by_key(order);
-        let drop = bases.into_iter().find_map(|chain| match self.walk(chain, packet, 0) {
-            Fate::Dropped(drop) => Some(drop),
-            Fate::Through if chain.base.as_ref().is_some_and(|base| base.drops) => Some(chain.drop(None, true)),
-            _ => None,
-        })?;
-        Some(Drop { keeper: self.keeper(&drop), ..drop })
+        let mut mark = Some(packet.mark);
+        let mut perhaps = None;
+        for chain in bases {
+            let drops = chain.base.as_ref().is_some_and(|base| base.drops);
+            let Outcomes { goes_on, accepted, dropped } = self.walk(chain, packet, &mut mark, 0);
+            let by_policy = (goes_on && drops).then(|| chain.drop(None, true));
+            let Some(drop) = by_policy.or(dropped) else { continue };
+            let drop = Drop { keeper: self.keeper(&drop), ..drop };
+            if !accepted && (drops || !goes_on) {
+                return Fate::Dropped(drop);
+            }
+            perhaps.get_or_insert(drop);
+        }
+        perhaps.map_or(Fate::Passes, Fate::MayPass)
+    }
+
+    /// Whether a table, given as `inet filter`, has any rule.
+    #[must_use]
+    pub fn has_rules(&self, table: &str) -> bool {
+        self.chains.iter().any(|chain| chain.table_name() == table && !chain.rules.is_empty())
+    }
+
+    /// For each rule of a table that accepts, packets like `packet` that it accepts. Rules about other versions of IP
+    /// and those about the neighbours on a link have none.
+    #[must_use]
+    pub fn accepted_by<'a>(&'a self, table: &str, packet: &Packet<'a>) -> Vec<Packet<'a>> {
+        let chains = self.chains.iter().filter(|chain| chain.table_name() == table);
+        let rules = chains.flat_map(|chain| &chain.rules).filter(|rule| rule.verdict == Verdict::Accept);
+        let mut packets = Vec::new();
+        for rule in rules {
+            let fits = rule.conditions.iter().try_fold(vec![packet.clone()], |packets, condition| {
+                let fitting: Vec<Packet<'a>> = packets.iter().flat_map(|packet| condition.fitting(packet)).collect();
+                (!fitting.is_empty()).then_some(fitting)
+            });
+            packets.extend(fits.unwrap_or_default());
+        }
+        packets
     }
 
     fn keeper(&self, drop: &Drop) -> Keeper {
@@ -329,40 +382,44 @@ impl Ruleset {
         })
     }
 
-    fn walk(&self, chain: &Chain, packet: &Packet<'_>, depth: usize) -> Fate {
-        let mut perhaps = false;
+    /// What may become of the packet in the chain. `mark` is the packet's mark; none if it is not known.
+    fn walk(&self, chain: &Chain, packet: &Packet<'_>, mark: &mut Option<u32>, depth: usize) -> Outcomes {
+        let mut all = Outcomes::default();
         for rule in &chain.rules {
-            let holds = rule.conditions.iter().map(|condition| condition.holds(packet)).fold(Truth::Yes, and);
+            let holds = rule.conditions.iter().map(|condition| condition.holds(packet, *mark)).fold(Truth::Yes, and);
             if holds == Truth::No {
                 continue;
             }
-            let fate = match &rule.verdict {
-                Verdict::Continue => continue,
-                Verdict::Accept => Fate::Accepted,
-                Verdict::Drop => Fate::Dropped(chain.drop(rule.packets, false)),
-                Verdict::Unknown => Fate::PerhapsAccepted,
-                // From here on nothing is certain, unless it is certain that it returns.
-                Verdict::Return if holds == Truth::Perhaps || perhaps => return Fate::PerhapsAccepted,
-                Verdict::Return => return Fate::Through,
-                Verdict::Jump(target) | Verdict::Goto(target) if depth < DEPTH_MAX => match self.find(chain, target) {
-                    Some(target) => self.walk(target, packet, depth + 1),
-                    None => Fate::PerhapsAccepted,
-                },
-                Verdict::Jump(_) | Verdict::Goto(_) => Fate::PerhapsAccepted,
+            let mark_before = *mark;
+            *mark = rule.sets_mark.unwrap_or(mark_before);
+            let anything =
+                || Outcomes { goes_on: true, accepted: true, dropped: Some(chain.drop(rule.packets, false)) };
+            let (outcomes, returns) = match &rule.verdict {
+                Verdict::Continue => (Outcomes { goes_on: true, ..Outcomes::default() }, true),
+                Verdict::Accept => (Outcomes { accepted: true, ..Outcomes::default() }, false),
+                Verdict::Drop => {
+                    (Outcomes { dropped: Some(chain.drop(rule.packets, false)), ..Outcomes::default() }, false)
+                }
+                Verdict::Unknown => (anything(), true),
+                Verdict::Return => (Outcomes { goes_on: true, ..Outcomes::default() }, false),
+                Verdict::Jump(target) | Verdict::Goto(target) => {
+                    let target = self.find(chain, target).filter(|_| depth < DEPTH_MAX);
+                    let outcomes = target.map_or_else(anything, |target| self.walk(target, packet, mark, depth + 1));
+                    (outcomes, matches!(rule.verdict, Verdict::Jump(_)))
+                }
             };
-            let is_goto = matches!(rule.verdict, Verdict::Goto(_));
-            match (fate, holds) {
-                (Fate::Through, Truth::Yes) if is_goto => return Fate::Through,
-                (Fate::Through, _) if !is_goto => {}
-                // Whether rules let it pass before is not known.
-                (Fate::Dropped(drop), Truth::Yes) if !perhaps => return Fate::Dropped(drop),
-                (Fate::Dropped(_), Truth::Yes) => return Fate::PerhapsAccepted,
-                (Fate::Dropped(_), _) => {}
-                (Fate::Accepted, Truth::Yes) => return Fate::Accepted,
-                _ => perhaps = true,
+            if holds == Truth::Perhaps && *mark != mark_before {
+                *mark = None;
+            }
+            all.goes_on |= outcomes.goes_on && !returns;
+            all.accepted |= outcomes.accepted;
+            all.dropped = all.dropped.or(outcomes.dropped);
+            if holds == Truth::Yes && !(returns && outcomes.goes_on) {
+                return all;
             }
         }
-        if perhaps { Fate::PerhapsAccepted } else { Fate::Through }
+        all.goes_on = true;
+        all
     }
 
     fn find(&self, from: &Chain, name: &str) -> Option<&Chain> {
@@ -373,6 +430,14 @@ impl Ruleset {
 
 /// As deep as the kernel lets chains call each other (NFT_JUMP_STACK_SIZE).
 const DEPTH_MAX: usize = 16;
+
+fn or(one: Truth, other: Truth) -> Truth {
+    match (one, other) {
+        (Truth::Yes, _) | (_, Truth::Yes) => Truth::Yes,
+        (Truth::No, Truth::No) => Truth::No,
+        _ => Truth::Perhaps,
+    }
+}
 
 fn and(one: Truth, other: Truth) -> Truth {
     match (one, other) {
@@ -404,7 +469,7 @@ impl Chain {
 }
 
 impl Condition {
-    fn holds(&self, packet: &Packet<'_>) -> Truth {
+    fn holds(&self, packet: &Packet<'_>, mark: Option<u32>) -> Truth {
         let name = |names: &[String], value: &str| {
             let fits = |name: &String| match name.strip_suffix('*') {
                 Some(start) => value.starts_with(start),
@@ -427,15 +492,7 @@ impl Condition {
             Self::Incoming(expected, names) => (expected, name(names, packet.incoming)),
             Self::Outgoing(expected, names) => (expected, name(names, packet.outgoing)),
             Self::Protocol(expected, names) => {
-                let number = match packet.protocol {
-                    "icmp" => "1",
-                    "tcp" => "6",
-                    "udp" => "17",
-                    _ => "58",
-                };
-                let fits =
-                    |name: &String| name == packet.protocol || name == number || name == "ipv6-icmp" && number == "58";
-                (expected, Truth::from(names.iter().any(fits)))
+                (expected, Truth::from(names.iter().any(|name| protocol_name(name) == packet.protocol)))
             }
             Self::Echo(expected, names) => {
                 let kind = if packet.is_known { "echo-reply" } else { "echo-request" };
@@ -450,7 +507,17 @@ impl Condition {
                 let state = if packet.is_known { "established" } else { "new" };
                 (expected, Truth::from(names.iter().any(|name| name == state)))
             }
-            Self::Mark(expected, marks) => (expected, Truth::from(marks.contains(&packet.mark))),
+            Self::Mark(expected, marks) => {
+                (expected, mark.map_or(Truth::Perhaps, |mark| Truth::from(marks.contains(&mark))))
+            }
+            Self::Translated(expected) => (expected, if packet.is_known { Truth::Perhaps } else { Truth::No }),
+            // Where routes are asymmetric, so may others be.
+            Self::Backwards(expected) => (expected, if packet.is_spoofed { Truth::Yes } else { Truth::Perhaps }),
+            Self::AnyOf(expected, elements) => {
+                let fits =
+                    |element: &Vec<Self>| element.iter().map(|field| field.holds(packet, mark)).fold(Truth::Yes, and);
+                (expected, elements.iter().map(fits).fold(Truth::No, or))
+            }
             Self::Unknown => return Truth::Perhaps,
         };
         match (truth, expected) {
@@ -459,6 +526,71 @@ impl Condition {
             (Truth::No, false) => Truth::Yes,
             (Truth::Perhaps, false) => Truth::Perhaps,
         }
+    }
+}
+
+impl Condition {
+    /// Packets like this one for which the condition holds, as far as it can be told; none if it cannot hold.
+    fn fitting<'a>(&'a self, packet: &Packet<'a>) -> Vec<Packet<'a>> {
+        let like = || packet.clone();
+        let of_family = |net: &&IpNet| net.addr().is_ipv6() == packet.is_v6;
+        match self {
+            Self::Incoming(true, names) => {
+                names.iter().map(|name| Packet { incoming: name.trim_end_matches('*'), ..like() }).collect()
+            }
+            Self::Outgoing(true, names) => {
+                names.iter().map(|name| Packet { outgoing: name.trim_end_matches('*'), ..like() }).collect()
+            }
+            Self::Protocol(true, names) => {
+                names.iter().map(|name| Packet { protocol: protocol_name(name), ..like() }).collect()
+            }
+            Self::Echo(true, names) if names.iter().all(|name| NEIGHBOURS.contains(&&**name)) => Vec::new(),
+            Self::SourcePort(true, ranges) => {
+                ranges.iter().map(|(first, _)| Packet { source_port: Some(*first), ..like() }).collect()
+            }
+            Self::Port(true, ranges) => {
+                ranges.iter().map(|(first, _)| Packet { port: Some(*first), ..like() }).collect()
+            }
+            Self::Source(true, nets) => {
+                nets.iter().filter(of_family).map(|net| Packet { source: Some(net.network()), ..like() }).collect()
+            }
+            Self::Destination(true, nets) => {
+                let to = |net: &IpNet| Packet {
+                    destination: packet.destination.filter(|to| net.contains(to)).or(Some(net.network())),
+                    ..like()
+                };
+                nets.iter().filter(of_family).map(to).collect()
+            }
+            Self::State(true, names) => {
+                vec![Packet { is_known: !names.iter().any(|name| name == "new"), ..like() }]
+            }
+            Self::Mark(true, marks) => marks.iter().map(|mark| Packet { mark: *mark, ..like() }).collect(),
+            Self::AnyOf(true, elements) => {
+                let of = |element: &'a Vec<Self>| {
+                    element.iter().fold(vec![like()], |packets, field| {
+                        packets.iter().flat_map(|packet| field.fitting(packet)).collect()
+                    })
+                };
+                elements.iter().flat_map(of).collect()
+            }
+            _ if self.holds(packet, Some(packet.mark)) == Truth::No => Vec::new(),
+            _ => vec![like()],
+        }
+    }
+}
+
+/// ICMPv6 types by which hosts of one link find each other.
+const NEIGHBOURS: [&str; 5] =
+    ["nd-router-solicit", "nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert", "nd-redirect"];
+
+/// The protocol's name, as packets have it.
+fn protocol_name(name: &str) -> &str {
+    match name {
+        "1" => "icmp",
+        "6" => "tcp",
+        "17" => "udp",
+        "58" | "ipv6-icmp" => "icmpv6",
+        name => name,
     }
 }
 
@@ -517,7 +649,7 @@ fn legacy_rule(rule: &ForeignRule) -> Rule {
         ForeignVerdict::Jump(chain) => Verdict::Jump(chain.clone()),
         ForeignVerdict::Goto(chain) => Verdict::Goto(chain.clone()),
     };
-    Rule { conditions, verdict, packets: None, is_masquerade: false, sets_segment_size: false }
+    Rule { conditions, verdict, packets: None, is_masquerade: false, sets_segment_size: false, sets_mark: None }
 }
 
 /// `NF_CT_STATE_BIT` of what packets that are asked about can be.
@@ -537,16 +669,6 @@ type Sets<'a> = HashMap<(&'a str, &'a str, &'a str), &'a [Value]>;
 /// Those of a table, by name.
 type Named<'a> = dyn Fn(&str) -> Option<&'a [Value]> + 'a;
 
-/// Whether a rule gives packets marks.
-fn sets_mark(rule: &Value) -> bool {
-    let statements = rule.get("expr").and_then(Value::as_array).into_iter().flatten();
-    statements.into_iter().any(|statement| {
-        let of_meta = statement.get("mangle").and_then(|it| text(it.get("key")?.get("meta")?, "key"));
-        let of_iptables = statement.get("xt").and_then(|it| text(it, "name"));
-        of_meta == Some("mark") || matches!(of_iptables, Some("MARK" | "CONNMARK"))
-    })
-}
-
 /// The rule; one with a verdict map is a rule for each of the map's elements.
 fn read_rule<'a>(object: &'a Value, named: &Named<'a>) -> Vec<Rule> {
     let mut cases = Vec::new();
@@ -556,6 +678,7 @@ fn read_rule<'a>(object: &'a Value, named: &Named<'a>) -> Vec<Rule> {
         packets: None,
         is_masquerade: false,
         sets_segment_size: false,
+        sets_mark: None,
     };
     for statement in object.get("expr").and_then(Value::as_array).into_iter().flatten() {
         let Some((name, value)) = statement.as_object().and_then(|object| object.iter().next()) else { continue };
@@ -568,7 +691,12 @@ fn read_rule<'a>(object: &'a Value, named: &Named<'a>) -> Vec<Rule> {
             "counter" => rule.packets = value.get("packets").and_then(Value::as_u64),
             "accept" | "drop" | "reject" | "jump" | "goto" | "return" => rule.verdict = verdict(name, value),
             "masquerade" | "snat" => rule.is_masquerade = true,
+            "dnat" | "redirect" => rule.verdict = Verdict::Accept,
             "mangle" => {
+                if value.get("key").and_then(|key| text(key.get("meta")?, "key")) == Some("mark") {
+                    let mark = value.get("value").and_then(Value::as_u64);
+                    rule.sets_mark = Some(mark.and_then(|mark| mark.try_into().ok()));
+                }
                 let option = value.get("key").and_then(|key| key.get("tcp option"));
                 rule.sets_segment_size |= option.and_then(|option| text(option, "name")) == Some("maxseg");
             }
@@ -576,6 +704,7 @@ fn read_rule<'a>(object: &'a Value, named: &Named<'a>) -> Vec<Rule> {
                 Some("REJECT" | "DROP") => rule.verdict = Verdict::Drop,
                 Some("MASQUERADE" | "SNAT") => rule.is_masquerade = true,
                 Some("TCPMSS") => rule.sets_segment_size = true,
+                Some("MARK" | "CONNMARK") => rule.sets_mark = Some(None),
                 _ if text(value, "type") == Some("match") => rule.conditions.push(Condition::Unknown),
                 _ => {}
             },
@@ -660,6 +789,9 @@ fn conditions<'a>(value: &'a Value, named: &Named<'a>) -> Vec<Condition> {
 
 /// The condition that comes with looking at a header, which packets of other protocols do not have.
 fn implied(left: &Value) -> Option<Condition> {
+    if let Some(parts) = left.get("concat").and_then(Value::as_array) {
+        return parts.iter().find_map(implied);
+    }
     let of_bits = || left.get("&")?.as_array()?.first()?.get("payload");
     match text(left.get("payload").or_else(of_bits)?, "protocol")? {
         "ip" => Some(Condition::Family(true, vec!["ipv4".into()])),
@@ -689,8 +821,27 @@ fn condition(expected: bool, left: &Value, right: &[&Value]) -> Option<Condition
             _ => return None,
         });
     }
-    if left.get("ct").and_then(|ct| text(ct, "key")) == Some("state") {
-        return Some(Condition::State(expected, texts()?));
+    match left.get("ct").and_then(|ct| text(ct, "key")) {
+        Some("state") => return Some(Condition::State(expected, texts()?)),
+        Some("status") => {
+            let is_translation = |name: &String| name == "dnat" || name == "snat";
+            return texts()?.iter().all(is_translation).then_some(Condition::Translated(expected));
+        }
+        _ => {}
+    }
+    if let Some(parts) = left.get("concat").and_then(Value::as_array) {
+        let element = |item: &&Value| {
+            let fields = item.get("concat")?.as_array()?;
+            let field = |(part, value): (&Value, &Value)| condition(true, part, &[value]);
+            (fields.len() == parts.len()).then(|| parts.iter().zip(fields).map(field).collect::<Option<Vec<_>>>())?
+        };
+        return Some(Condition::AnyOf(expected, right.iter().map(element).collect::<Option<_>>()?));
+    }
+    if let Some(fib) = left.get("fib") {
+        let flags = fib.get("flags").and_then(Value::as_array)?;
+        let is_way_back = text(fib, "result") == Some("oif") && flags.iter().any(|flag| flag == "saddr");
+        let [Value::Bool(is_there)] = right else { return None };
+        return is_way_back.then_some(Condition::Backwards(expected != *is_there));
     }
     let payload = left.get("payload")?;
     match (text(payload, "protocol")?, text(payload, "field")?) {
@@ -729,32 +880,26 @@ fn ports(items: &[&Value]) -> Option<Vec<(u16, u16)>> {
 }
 
 fn nets(items: &[&Value]) -> Option<Vec<IpNet>> {
-    let net = |item: &&Value| match item.get("prefix") {
-        Some(prefix) => {
+    let address = |value: &Value| value.as_str()?.parse::<IpAddr>().ok();
+    let mut nets = Vec::new();
+    for item in items {
+        if let Some(prefix) = item.get("prefix") {
             let length = u8::try_from(prefix.get("len")?.as_u64()?).ok()?;
-            IpNet::new(text(prefix, "addr")?.parse().ok()?, length).ok()
+            nets.push(IpNet::new(text(prefix, "addr")?.parse().ok()?, length).ok()?);
+        } else if let Some(ends) = item.get("range").and_then(Value::as_array) {
+            let (first, last) = (address(ends.first()?)?, address(ends.get(1)?)?);
+            nets.extend(subnets(&AddressRange { first, last }));
+        } else {
+            nets.push(address(item)?.into());
         }
-        None => item.as_str()?.parse::<IpAddr>().ok().map(IpNet::from),
-    };
-    items.iter().map(net).collect()
+    }
+    Some(nets)
 }
 
 /// A datagram to a port.
 #[must_use]
 pub fn to_port<'a>(hook: &'a str, port: u16, is_known: bool, is_v6: bool) -> Packet<'a> {
-    Packet {
-        hook,
-        incoming: "",
-        outgoing: "",
-        protocol: "udp",
-        source: None,
-        destination: None,
-        source_port: None,
-        port: Some(port),
-        is_known,
-        mark: 0,
-        is_v6,
-    }
+    Packet { hook, protocol: "udp", port: Some(port), is_known, is_v6, ..Packet::default() }
 }
 
 #[cfg(test)]
@@ -971,6 +1116,77 @@ mod tests {
         assert!(named("map", "", vmap).drops(&ours).is_some_and(|drop| drop.by_policy));
         let concatenated = named("map", r#"[{"concat":["a",53]},{"accept":null}]"#, &vmap.replace("dport", "other"));
         assert_eq!(concatenated.drops(&other), None);
+    }
+
+    #[test]
+    fn what_may_be_dropped_is_not_said_to_pass() {
+        let packet = to_port("input", 51820, false, false);
+        let fate = |policy, rules: &[&str]| ruleset("input", policy, rules).fate(&packet);
+        assert_eq!(fate("accept", &[]), Fate::Passes);
+        assert_eq!(fate("accept", &[&rule(&[TO_PORT, ACCEPT]), DROP]), Fate::Passes);
+        assert!(matches!(fate("accept", &[&rule(&[SET, DROP])]), Fate::MayPass(_)));
+        assert!(matches!(fate("drop", &[&rule(&[SET, ACCEPT])]), Fate::MayPass(drop) if drop.by_policy));
+        assert!(matches!(fate("drop", &[r#"{"queue":null}"#]), Fate::MayPass(_)));
+        assert!(matches!(fate("drop", &[&rule(&[SET, DROP])]), Fate::Dropped(drop) if drop.by_policy));
+        let returns = r#"{"return":null}"#;
+        assert!(matches!(fate("drop", &[&rule(&[SET, returns]), ACCEPT]), Fate::MayPass(_)));
+        assert!(matches!(fate("drop", &[returns, ACCEPT]), Fate::Dropped(_)));
+    }
+
+    #[test]
+    fn pairs_of_addresses_and_ranges_are_compared() {
+        let side = |field: &str| format!(r#"{{"payload":{{"protocol":"ip","field":"{field}"}}}}"#);
+        let pair = |op: &str| {
+            format!(
+                r#"{{"match":{{"op":"{op}","left":{{"concat":[{},{}]}},"right":{{"set":[
+                {{"concat":["10.9.0.2",{{"range":["192.0.2.1","192.0.2.9"]}}]}}]}}}}}}"#,
+                side("saddr"),
+                side("daddr")
+            )
+        };
+        let others = ruleset("forward", "accept", &[&rule(&[&pair("!="), DROP])]);
+        let to = |last| Packet {
+            hook: "forward",
+            protocol: "tcp",
+            source: Some([10, 9, 0, 2].into()),
+            destination: Some([192, 0, 2, last].into()),
+            ..Packet::default()
+        };
+        assert_eq!(others.drops(&to(9)), None);
+        assert!(others.drops(&to(10)).is_some());
+        assert_eq!(others.drops(&Packet { source: None, ..to(9) }), None);
+        let v6 = Packet { source: Some("fd09::2".parse().unwrap()), destination: None, is_v6: true, ..to(9) };
+        assert_eq!(others.fate(&v6), Fate::Passes);
+        let them = ruleset("forward", "drop", &[&rule(&[&pair("=="), ACCEPT])]);
+        let base = Packet { hook: "forward", protocol: "tcp", ..Packet::default() };
+        let accepted = them.accepted_by("inet t", &base);
+        assert!(!accepted.is_empty() && accepted.iter().all(|packet| them.fate(packet) == Fate::Passes));
+    }
+
+    #[test]
+    fn a_mark_that_a_rule_sets_is_that_of_the_packet_from_there_on() {
+        let mark = |op: &str| rule(&[r#"{"match":{"op":"==","left":{"meta":{"key":"mark"}},"right":7}}"#, op]);
+        let set = |value: &str| format!(r#"{{"mangle":{{"key":{{"meta":{{"key":"mark"}}}},"value":{value}}}}}"#);
+        let packet = to_port("input", 51820, false, false);
+        let fate = |rules: &[&str]| ruleset("input", "drop", rules).fate(&packet);
+        assert_eq!(fate(&[&set("7"), &mark(ACCEPT)]), Fate::Passes);
+        assert!(matches!(fate(&[&mark(ACCEPT), &set("7")]), Fate::Dropped(_)));
+        assert!(matches!(fate(&[&set(r#"{"ct":{"key":"mark"}}"#), &mark(ACCEPT)]), Fate::MayPass(_)));
+        assert!(matches!(fate(&[&rule(&[SET, &set("7")]), &mark(ACCEPT)]), Fate::MayPass(_)));
+        assert!(matches!(fate(&[&set("8"), &mark(ACCEPT)]), Fate::Dropped(_)));
+    }
+
+    #[test]
+    fn packets_are_made_that_rules_accept() {
+        let to = r#"{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"daddr"}},"right":{"prefix":{"addr":"203.0.113.0","len":24}}}}"#;
+        let nd = r#"{"match":{"op":"==","left":{"payload":{"protocol":"icmpv6","field":"type"}},"right":"nd-neighbor-solicit"}}"#;
+        let all = ruleset("output", "drop", &[&rule(&[to, TO_PORT, ACCEPT]), &rule(&[nd, ACCEPT]), &rule(&[to, DROP])]);
+        let base = Packet { hook: "output", protocol: "tcp", ..Packet::default() };
+        let found = all.accepted_by("inet t", &base);
+        let destination = Some([203, 0, 113, 0].into());
+        assert_eq!(found, [Packet { protocol: "udp", port: Some(51820), destination, ..base.clone() }]);
+        assert_eq!(all.accepted_by("inet t", &Packet { is_v6: true, ..base.clone() }), []);
+        assert_eq!(all.accepted_by("inet other", &base), []);
     }
 
     #[test]

@@ -105,16 +105,12 @@ fn blocked_inside(evidence: &Evidence, probe: &Probe) -> Option<Finding> {
     let protocol = if probe.to.is_ipv4() { "icmp" } else { "icmpv6" };
     let echo = Packet {
         hook: "output",
-        incoming: "",
         outgoing: &tunnel.name,
         protocol,
         source: tunnel.addresses.iter().map(IpNet::addr).find(|own| own.is_ipv4() == probe.to.is_ipv4()),
         destination: Some(probe.to),
-        source_port: None,
-        port: None,
-        is_known: false,
-        mark: 0,
         is_v6: probe.to.is_ipv6(),
+        ..Packet::default()
     };
     let reply = Packet {
         hook: "input",
@@ -348,12 +344,8 @@ fn forward_blocked(evidence: &Evidence, is_v6: bool) -> Option<Finding> {
         outgoing: device,
         protocol: "udp",
         source: Some(client),
-        destination: None,
-        source_port: None,
-        port: None,
-        is_known: false,
-        mark: 0,
         is_v6,
+        ..Packet::default()
     };
     devices.iter().find_map(|device| {
         let there = out(device);

@@ -1,6 +1,6 @@
 //! What was read of a tunnel and of its host. Whatever could not be read is absent, and no rule relies on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ pub struct Tunnel {
     pub table_off: bool,
     /// The interfaces between which and the tunnel the host forwards, by the file.
     pub gateway: Vec<String>,
+    /// What the host's firewall has to hold up for it.
+    pub protection: Protection,
     /// Allowed IPs that the file gives to more than one peer.
     pub allowed_ips_twice: Vec<IpNet>,
     /// Its public key.
@@ -91,6 +93,35 @@ pub struct Tunnel {
     pub counters: Counters,
     /// How long the examination took.
     pub window: Duration,
+}
+
+/// What the tunnel's file sets that the host's firewall has to hold up.
+#[derive(Clone, Debug, Default)]
+pub struct Protection {
+    /// linerate brought the tunnel up, so `linerate reload` makes its tables anew.
+    pub is_ours: bool,
+    /// The tables that were made for it, as `inet linerate-wg0`, without those of its kill switch and its gateway.
+    pub tables: Vec<String>,
+    /// The gateway's table, if the file needs one.
+    pub gateway_table: Option<String>,
+    /// The sysctls that were set for it, with `/` for a dot in the name of an interface.
+    pub sysctls: BTreeSet<String>,
+    /// `Gateway`.
+    pub is_gateway: bool,
+    /// `ClientIsolation`.
+    pub isolated: bool,
+    /// `Inbound = replies`.
+    pub replies_only: bool,
+    /// `Masquerade`, for IPv4 and for IPv6.
+    pub masquerade: [bool; 2],
+    /// The table of the kill switch, if the file sets `KillSwitch`.
+    pub kill_switch: Option<String>,
+    /// `ExcludedIPs`.
+    pub excluded: Vec<IpNet>,
+    /// `ExcludeLAN`.
+    pub exclude_lan: bool,
+    /// The servers that `DNS` names.
+    pub name_servers: Vec<IpAddr>,
 }
 
 /// A peer.
@@ -126,6 +157,8 @@ pub struct Peer {
     pub received: u64,
     /// Its allowed IPs.
     pub allowed_ips: Vec<IpNet>,
+    /// `Destinations`: the only prefixes that it may reach; none for all.
+    pub destinations: Vec<IpNet>,
     /// Where datagrams to the endpoint go.
     pub endpoint_way: Option<Way>,
     /// Where packets to some of its allowed IPs go.
@@ -213,6 +246,12 @@ pub struct Host {
     pub ruleset: Option<Ruleset>,
     /// There are tables of the older iptables as well, of which only those that filter are read.
     pub has_legacy_rules: bool,
+    /// The tables of the firewall, as `inet filter`; none if they cannot be read.
+    pub tables: Option<Vec<String>>,
+    /// Routes of the main table that lead past the tunnel, though its peers take everything.
+    pub routes_past: Vec<RoutePast>,
+    /// Addresses of cloud providers' metadata services, and the way to each.
+    pub metadata: Vec<(IpAddr, Way)>,
     /// The kernel's counters (/proc/net/snmp and netstat, such as `Udp.RcvbufErrors`).
     pub counters: Counters,
     /// Datagrams that the tunnel's sockets dropped because their buffers were full.
@@ -237,6 +276,19 @@ impl Host {
     }
 }
 
+/// A route that leads past the tunnel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutePast {
+    /// Its prefix.
+    pub to: IpNet,
+    /// The interface that the kernel chooses for addresses in it.
+    pub device: String,
+    /// The next hop.
+    pub via: Option<IpAddr>,
+    /// What added it (rtnetlink.h, `RTPROT_*`).
+    pub protocol: u8,
+}
+
 /// A link.
 #[derive(Clone, Debug, Default)]
 pub struct Link {
@@ -246,6 +298,8 @@ pub struct Link {
     pub mtu: u32,
     /// Whether it is up.
     pub up: bool,
+    /// It is a tunnel of WireGuard or of another program.
+    pub is_tunnel: bool,
     /// Its addresses.
     pub addresses: Vec<IpNet>,
     /// How many receive queues it has.

@@ -121,6 +121,14 @@ pub const KINDS: &[Kind] = &[
     warning("cpu-stolen"),
     warning("one-thread-full"),
     note("cpu-governor"),
+    error("kill-switch-hole"),
+    error("protection-missing"),
+    error("forwards-between-others"),
+    warning("pool-spoofable"),
+    warning("metadata-reachable"),
+    warning("names-in-the-clear"),
+    error("names-blocked"),
+    warning("routes-past-the-tunnel"),
     warning("confinement-weak"),
 ];
 

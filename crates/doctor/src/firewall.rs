@@ -62,7 +62,9 @@ enum Condition {
     Mark(bool, Vec<u32>),
     /// The address of its connection is translated (`ct status`).
     Translated(bool),
-    /// The way back to its source does not lead over the interface that it came in by (`fib saddr . iif oif missing`).
+    /// The route to its source leads over one of these (`fib saddr oif`).
+    SourceRoute(bool, Vec<String>),
+    /// The route to its source leads over another interface than the one that it came in by (`fib saddr . iif oif missing`).
     Backwards(bool),
     /// It fits one of these elements in all of its fields: a concatenation.
     AnyOf(bool, Vec<Vec<Condition>>),
@@ -102,8 +104,8 @@ pub struct Packet<'a> {
     pub port: Option<u16>,
     /// It belongs to a connection that exists.
     pub is_known: bool,
-    /// The way back to its source does not lead over the interface that it came in by.
-    pub is_spoofed: bool,
+    /// The interface that the route to its source leads over; none if that is not known.
+    pub source_route: Option<&'a str>,
     /// Its mark.
     pub mark: u32,
     /// IPv6.
@@ -511,8 +513,12 @@ impl Condition {
                 (expected, mark.map_or(Truth::Perhaps, |mark| Truth::from(marks.contains(&mark))))
             }
             Self::Translated(expected) => (expected, if packet.is_known { Truth::Perhaps } else { Truth::No }),
-            // Where routes are asymmetric, so may others be.
-            Self::Backwards(expected) => (expected, if packet.is_spoofed { Truth::Yes } else { Truth::Perhaps }),
+            Self::SourceRoute(expected, names) => {
+                (expected, packet.source_route.map_or(Truth::Perhaps, |route| name(names, route)))
+            }
+            Self::Backwards(expected) => {
+                (expected, packet.source_route.map_or(Truth::Perhaps, |route| (route != packet.incoming).into()))
+            }
             Self::AnyOf(expected, elements) => {
                 let fits =
                     |element: &Vec<Self>| element.iter().map(|field| field.holds(packet, mark)).fold(Truth::Yes, and);
@@ -533,6 +539,9 @@ impl Condition {
     /// Packets like this one for which the condition holds, as far as it can be told; none if it cannot hold.
     fn fitting<'a>(&'a self, packet: &Packet<'a>) -> Vec<Packet<'a>> {
         let like = || packet.clone();
+        if self.holds(packet, Some(packet.mark)) == Truth::Yes {
+            return vec![like()];
+        }
         let of_family = |net: &&IpNet| net.addr().is_ipv6() == packet.is_v6;
         match self {
             Self::Incoming(true, names) => {
@@ -839,14 +848,20 @@ fn condition(expected: bool, left: &Value, right: &[&Value]) -> Option<Condition
     }
     if let Some(fib) = left.get("fib") {
         let flags = fib.get("flags").and_then(Value::as_array)?;
-        let is_way_back = text(fib, "result") == Some("oif") && flags.iter().any(|flag| flag == "saddr");
-        let [Value::Bool(is_there)] = right else { return None };
-        return is_way_back.then_some(Condition::Backwards(expected != *is_there));
+        let has = |name: &str| flags.iter().any(|flag| flag == name);
+        let is_oif = matches!(text(fib, "result"), Some("oif" | "oifname"));
+        return match right {
+            _ if !is_oif || !has("saddr") => None,
+            [Value::Bool(is_there)] if has("iif") => Some(Condition::Backwards(expected != *is_there)),
+            [Value::Bool(_)] => None,
+            _ if has("iif") => None,
+            _ => Some(Condition::SourceRoute(expected, texts()?)),
+        };
     }
     let payload = left.get("payload")?;
     match (text(payload, "protocol")?, text(payload, "field")?) {
-        ("udp" | "th", "dport") => Some(Condition::Port(expected, ports(right)?)),
-        ("udp" | "th", "sport") => Some(Condition::SourcePort(expected, ports(right)?)),
+        ("udp" | "tcp" | "th", "dport") => Some(Condition::Port(expected, ports(right)?)),
+        ("udp" | "tcp" | "th", "sport") => Some(Condition::SourcePort(expected, ports(right)?)),
         ("icmp" | "icmpv6", "type") => Some(Condition::Echo(expected, texts()?)),
         ("ip" | "ip6", "saddr") => Some(Condition::Source(expected, nets(right)?)),
         ("ip" | "ip6", "daddr") => Some(Condition::Destination(expected, nets(right)?)),
@@ -1161,6 +1176,23 @@ mod tests {
         let base = Packet { hook: "forward", protocol: "tcp", ..Packet::default() };
         let accepted = them.accepted_by("inet t", &base);
         assert!(!accepted.is_empty() && accepted.iter().all(|packet| them.fate(packet) == Fate::Passes));
+    }
+
+    #[test]
+    fn the_route_to_a_packets_source_is_compared() {
+        let fib = |flags: &str, right: &str| {
+            let left = format!(r#"{{"fib":{{"result":"oif","flags":[{flags}]}}}}"#);
+            rule(&[&format!(r#"{{"match":{{"op":"==","left":{left},"right":{right}}}}}"#), DROP])
+        };
+        let missing = fib(r#""saddr","mark","iif""#, "false");
+        let of_tunnel = fib(r#""saddr""#, "\"wg0\"");
+        let packet = |route| Packet { incoming: "eth0", source_route: route, ..to_port("input", 1, false, false) };
+        for rule in [missing, of_tunnel] {
+            let fate = |route| ruleset("input", "accept", &[&rule]).fate(&packet(route));
+            assert!(matches!(fate(Some("wg0")), Fate::Dropped(_)));
+            assert_eq!(fate(Some("eth0")), Fate::Passes);
+            assert!(matches!(fate(None), Fate::MayPass(_)));
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod evidence;
 mod finding;
 pub mod firewall;
 mod handshake;
+mod security;
 mod speed;
 mod state;
 mod traffic;
@@ -30,11 +31,21 @@ pub fn examine(evidence: &Evidence) -> Vec<Finding> {
     if !findings.iter().any(|finding| finding.severity == Severity::Error) {
         findings.extend(handshake::examine(evidence));
         findings.extend(traffic::examine(evidence));
+        findings.extend(security(evidence).into_iter().filter(|finding| finding.severity != Severity::Note));
     }
     findings.extend(configuration::examine(evidence));
     findings.extend(speed::examine(evidence));
     findings.sort_by_key(|finding| finding.severity);
     shortened(findings)
+}
+
+/// Whether what protects the tunnel and its host is in force, the worst first. Notes are about what the file does not
+/// ask for.
+#[must_use]
+pub fn security(evidence: &Evidence) -> Vec<Finding> {
+    let mut findings = security::examine(evidence);
+    findings.sort_by_key(|finding| finding.severity);
+    findings
 }
 
 /// So many peers are listed with the same finding; of more only their names.

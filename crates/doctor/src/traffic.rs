@@ -135,7 +135,7 @@ fn blocked_inside(evidence: &Evidence, probe: &Probe) -> Option<Finding> {
 }
 
 /// The name of an interface as sysctl(8) takes it: in `eth0.7` the dot would be read as the end of a part.
-fn in_sysctl(interface: &str) -> String {
+pub(crate) fn in_sysctl(interface: &str) -> String {
     interface.replace('.', "/")
 }
 

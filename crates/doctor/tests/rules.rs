@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use linerate_doctor::evidence::{
-    CoreUse, Counters, CpuLimit, Evidence, Host, Link, Machine, OtherTunnel, Peer, Probe, Tunnel, Way,
+    CoreUse, Counters, CpuLimit, Evidence, Host, Link, Machine, OtherTunnel, Peer, Probe, Protection, RoutePast,
+    Tunnel, Way,
 };
 use linerate_doctor::firewall::Ruleset;
-use linerate_doctor::{KINDS, Severity, examine};
+use linerate_doctor::{KINDS, Severity, examine, security};
 use proptest::prelude::*;
 
 fn net<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
@@ -52,6 +53,7 @@ fn healthy() -> Evidence {
         name: name.into(),
         mtu,
         up: true,
+        is_tunnel: name == "wg0",
         addresses: vec![net(address)],
         receive_queues: 4,
         spreads: false,
@@ -129,6 +131,93 @@ fn counted(evidence: &mut Evidence, name: &str, total: u64) {
 fn gateway(evidence: &mut Evidence) {
     peer(evidence).is_expected = false;
     evidence.tunnel.gateway = vec!["eth0".into()];
+}
+
+/// What `nft -j list ruleset` says of the rules of a gateway between wg0 and eth0 with ClientIsolation and Destinations,
+/// and of those of a kill switch with ExcludeLAN.
+const GATEWAY: &str = include_str!("rulesets/gateway.json");
+const KILL_SWITCH: &str = include_str!("rulesets/kill_switch.json");
+
+/// The ruleset without the rules and chains whose text has one of these, and with more rules before those of a chain.
+fn changed(json: &str, without: &[&str], more: &[(&str, &str, &str)]) -> Option<Ruleset> {
+    let is_left = |line: &&str| !without.iter().any(|words| line.contains(words));
+    let mut lines: Vec<String> = Vec::new();
+    for line in json.lines().filter(is_left) {
+        lines.push(line.to_owned());
+        for (table, chain, rule) in more {
+            if line.contains(&format!(r#"{{"chain":{{"family":"inet","table":"{table}","name":"{chain}""#)) {
+                let place = format!(r#""family":"inet","table":"{table}","chain":"{chain}""#);
+                lines.push(format!(r#"{{"rule":{{{place},"expr":[{rule}]}}}},"#));
+            }
+        }
+    }
+    let text = lines.join("\n").replace(",\n]}", "\n]}");
+    Some(Ruleset::parse(&text).unwrap_or_else(|| panic!("{text}")))
+}
+
+/// A gateway whose rules are in force, beside another network of the host.
+fn guarded(e: &mut Evidence) {
+    gateway(e);
+    peer(e).allowed_ips = vec![net("10.9.0.2/32"), net("fd09::2/128")];
+    let restricted = Peer {
+        allowed_ips: vec![net("10.9.0.3/32"), net("fd09::3/128")],
+        destinations: vec![net("198.51.100.0/24"), net("2001:db8::/32")],
+        ways: Vec::new(),
+        ..e.tunnel.peers[0].clone()
+    };
+    e.tunnel.peers.push(restricted);
+    e.tunnel.addresses.push(net("fd09::1/64"));
+    e.tunnel.protection = Protection {
+        is_ours: true,
+        gateway_table: Some("inet linerate_gateway-wg0".into()),
+        sysctls: ["net.ipv4.conf.eth0.forwarding".into(), "net.ipv6.conf.eth0.force_forwarding".into()].into(),
+        is_gateway: true,
+        isolated: true,
+        replies_only: true,
+        masquerade: [true, true],
+        ..Protection::default()
+    };
+    e.host.links[0].addresses.push(net("2001:db8:100::7/64"));
+    let lan = Link {
+        name: "eth1".into(),
+        addresses: vec![net("192.168.77.1/24"), net("fd77::1/64")],
+        ..e.host.links[0].clone()
+    };
+    e.host.links.push(lan);
+    for (link, value) in [("eth0", "1"), ("eth1", "0"), ("wg0", "1")] {
+        e.host.sysctls.insert(format!("net.ipv4.conf.{link}.forwarding"), value.into());
+        e.host.sysctls.insert(format!("net.ipv6.conf.{link}.force_forwarding"), value.into());
+    }
+    e.host.metadata = vec![(net("169.254.169.254"), device("eth0")), (net("fd00:ec2::254"), device("eth0"))];
+    e.host.tables = Some(vec!["inet linerate_gateway-wg0".into(), "inet linerate_forwarding".into()]);
+    e.host.ruleset = Ruleset::parse(GATEWAY);
+}
+
+/// A tunnel for everything.
+fn full(e: &mut Evidence) {
+    peer(e).allowed_ips = vec![net("0.0.0.0/0"), net("::/0")];
+    peer(e).ways = vec![(net("0.0.0.0/0"), device("wg0")), (net("::/0"), device("wg0"))];
+    e.tunnel.fwmark = 11820;
+    let lan = Link { name: "eth1".into(), addresses: vec![net("192.168.77.1/24")], ..e.host.links[0].clone() };
+    e.host.links.push(lan);
+    e.tunnel.protection = Protection { is_ours: true, ..Protection::default() };
+}
+
+/// The same with a kill switch that is in force.
+fn switched(e: &mut Evidence) {
+    full(e);
+    e.tunnel.protection =
+        Protection { kill_switch: Some("inet linerate-wg0".into()), exclude_lan: true, ..e.tunnel.protection.clone() };
+    e.host.tables = Some(vec!["inet linerate-wg0".into()]);
+    e.host.ruleset = Ruleset::parse(KILL_SWITCH);
+}
+
+const TO_PUBLIC: &str = r#"{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"daddr"}},"right":"203.0.113.5"}},{"accept":null}"#;
+const FROM_TUNNEL: &str = r#"{"match":{"op":"==","left":{"meta":{"key":"iifname"}},"right":"wg0"}}"#;
+const TO_METADATA: &str = r#"{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"daddr"}},"right":"169.254.169.254"}},{"accept":null}"#;
+
+fn past(to: &str, via: Option<IpAddr>, protocol: u8) -> RoutePast {
+    RoutePast { to: net(to), device: "eth0".into(), via, protocol }
 }
 
 type Fault = (&'static str, fn(&mut Evidence));
@@ -279,6 +368,40 @@ const FAULTS: &[Fault] = &[
     ("cpu-stolen", |e| e.machine.cores.iter_mut().for_each(|core| core.steal = 0.2)),
     ("one-thread-full", |e| e.machine.threads = vec![("worker".into(), 0.97)]),
     ("cpu-governor", |e| e.machine.governor = Some(("powersave".into(), "acpi-cpufreq".into()))),
+    ("kill-switch-hole", |e| {
+        switched(e);
+        e.host.ruleset = changed(KILL_SWITCH, &[], &[("linerate-wg0", "output", TO_PUBLIC)]);
+    }),
+    ("protection-missing", |e| {
+        guarded(e);
+        e.host.tables = Some(Vec::new());
+    }),
+    ("forwards-between-others", |e| {
+        guarded(e);
+        e.tunnel.addresses.pop();
+        e.host.ruleset = changed(GATEWAY, &["linerate_forwarding"], &[]);
+    }),
+    ("pool-spoofable", |e| {
+        guarded(e);
+        e.host.ruleset = changed(GATEWAY, &[r#""right":"@clients4""#], &[]);
+    }),
+    ("metadata-reachable", |e| {
+        guarded(e);
+        let rule = format!("{FROM_TUNNEL},{TO_METADATA}");
+        e.host.ruleset = changed(GATEWAY, &[], &[("linerate_gateway-wg0", "forward", &rule)]);
+    }),
+    ("names-in-the-clear", |e| {
+        full(e);
+        e.host.name_servers = vec![(net("192.168.77.2"), Some(device("eth1")))];
+    }),
+    ("names-blocked", |e| {
+        switched(e);
+        e.host.name_servers = vec![(net("192.168.77.2"), Some(device("eth1")))];
+    }),
+    ("routes-past-the-tunnel", |e| {
+        full(e);
+        e.host.routes_past = vec![past("203.0.113.0/24", Some(net("198.51.100.9")), 16)];
+    }),
 ];
 
 fn found(evidence: &Evidence) -> Vec<&'static str> {
@@ -426,6 +549,193 @@ fn what_may_be_meant_so_is_a_note() {
         let found: Vec<_> = findings.iter().map(|finding| (finding.id, finding.severity)).collect();
         assert_eq!(found, [(id, Severity::Note)]);
     }
+}
+
+/// Errors, warnings and notes of `--security`.
+fn judged(change: impl Fn(&mut Evidence)) -> Vec<(&'static str, Severity)> {
+    let mut evidence = healthy();
+    change(&mut evidence);
+    security(&evidence).iter().map(|finding| (finding.id, finding.severity)).collect()
+}
+
+#[test]
+fn what_is_in_force_has_no_finding() {
+    assert_eq!(judged(|_| {}), []);
+    assert_eq!(judged(guarded), []);
+    assert_eq!(judged(switched), []);
+    let open = [("routes-past-the-tunnel", Severity::Note)];
+    assert_eq!(judged(full), open);
+    let usual: [Fault; 9] = [
+        ("a private route", |e| e.host.routes_past = vec![past("10.0.0.0/8", None, 16)]),
+        ("a link's own public network", |e| e.host.routes_past = vec![past("198.51.100.0/24", None, 2)]),
+        ("an excluded network", |e| {
+            e.tunnel.protection.excluded = vec![net("203.0.113.0/24")];
+            e.host.routes_past = vec![past("203.0.113.0/25", None, 4)];
+        }),
+        ("a name server behind the tunnel", |e| e.host.name_servers = vec![(net("10.9.0.1"), Some(device("wg0")))]),
+        ("a name server of this host", |e| e.host.name_servers = vec![(net("127.0.0.1"), Some(device("lo")))]),
+        ("a name server behind another tunnel", |e| {
+            e.host.links.push(Link { name: "tun0".into(), up: true, is_tunnel: true, ..Link::default() });
+            e.host.name_servers = vec![(net("10.8.0.1"), Some(device("tun0")))];
+        }),
+        ("a name server without a way", |e| e.host.name_servers = vec![(net("192.168.77.2"), None)]),
+        ("no tables that can be read", |e| e.host.tables = None),
+        ("a server, which forwards what its administrator lets pass", |e| {
+            e.host.sysctls.insert("net.ipv4.conf.eth0.forwarding".into(), "1".into());
+        }),
+    ];
+    for (what, change) in usual {
+        let found = judged(|e| {
+            full(e);
+            change(e);
+        });
+        assert_eq!(found, open, "{what}");
+    }
+}
+
+#[test]
+fn each_hole_of_a_kill_switch_is_found() {
+    let rule = |left: &str, right: &str| {
+        format!(r#"{{"match":{{"op":"==","left":{left},"right":{right}}}}},{{"accept":null}}"#)
+    };
+    let port = rule(r#"{"payload":{"protocol":"udp","field":"dport"}}"#, "123");
+    let known = rule(r#"{"ct":{"key":"state"}}"#, r#""established""#);
+    let mark = rule(r#"{"meta":{"key":"mark"}}"#, "7");
+    let user = rule(r#"{"meta":{"key":"skuid"}}"#, "65534");
+    let local =
+        rule(r#"{"payload":{"protocol":"ip","field":"daddr"}}"#, r#"{"prefix":{"addr":"192.168.9.0","len":24}}"#);
+    let holes = |chain: &str, rule: &str| {
+        judged(|e| {
+            switched(e);
+            e.host.sysctls.insert("net.ipv4.conf.eth1.forwarding".into(), "1".into());
+            e.host.ruleset = changed(KILL_SWITCH, &[], &[("linerate-wg0", chain, rule)]);
+        })
+    };
+    let hole = [("kill-switch-hole", Severity::Error)];
+    for rule in [TO_PUBLIC, &port, &known, &mark] {
+        assert!(holes("output", rule).starts_with(&hole), "{rule}");
+        assert!(holes("forward", rule).starts_with(&hole), "{rule}");
+    }
+    assert_eq!(holes("output", &user)[0], ("kill-switch-hole", Severity::Warning), "it may be one");
+    assert_eq!(holes("output", &local), [], "ExcludeLAN");
+    let in_force = |change: fn(&mut Evidence)| {
+        judged(|e| {
+            switched(e);
+            change(e);
+        })
+    };
+    assert_eq!(in_force(|e| e.host.tables = Some(vec!["inet other".into()])), hole);
+    assert_eq!(in_force(|e| e.host.ruleset = changed(KILL_SWITCH, &[r#""rule""#], &[])), hole, "without rules");
+    let accepts = in_force(|e| {
+        let text = KILL_SWITCH.replace(r#""policy":"drop""#, r#""policy":"accept""#);
+        e.host.ruleset = Ruleset::parse(&text);
+    });
+    assert_eq!(accepts, hole);
+    let excluded = in_force(|e| {
+        e.tunnel.protection.excluded = vec![net("203.0.113.0/24")];
+        e.host.ruleset = changed(KILL_SWITCH, &[], &[("linerate-wg0", "output", TO_PUBLIC)]);
+    });
+    assert_eq!(excluded, []);
+    let other = in_force(|e| {
+        let rule = r#"{"chain":{"family":"inet","table":"o","name":"o","type":"filter","hook":"output","prio":-9,"policy":"accept"}},
+            {"rule":{"family":"inet","table":"o","chain":"o","expr":[{"accept":null}]}},"#;
+        e.host.ruleset = Ruleset::parse(&KILL_SWITCH.replacen("[\n", &format!("[\n{rule}"), 1));
+    });
+    assert_eq!(other, [], "what another table accepts, this one drops");
+}
+
+#[test]
+fn what_a_gateways_file_forbids_is_found_where_it_passes() {
+    let without = |words: &[&str]| {
+        judged(|e| {
+            guarded(e);
+            e.host.ruleset = changed(GATEWAY, words, &[]);
+        })
+    };
+    let missing = ("protection-missing", Severity::Error);
+    let rule = |expr: &str| format!(r#""chain":"forward","expr":[{expr}"#);
+    assert_eq!(without(&[r#""right":"@destinations4""#]), [missing]);
+    assert_eq!(without(&[r#""right":"@masqueraded6""#]), [missing]);
+    let isolation =
+        format!(r#"{FROM_TUNNEL},{{"match":{{"op":"==","left":{{"meta":{{"key":"oifname"}}}},"right":"wg0"}}}}"#);
+    let drop = format!(r#"{FROM_TUNNEL},{{"counter""#);
+    assert_eq!(without(&[&rule(&isolation), &rule(&drop)]).first(), Some(&missing));
+    assert_eq!(without(&[r#""rule":{"family":"inet","table":"linerate_gateway-wg0""#]), [missing], "without rules");
+    // Forwarding that is off lets nothing pass.
+    let off = judged(|e| {
+        guarded(e);
+        e.host.sysctls.values_mut().for_each(|value| *value = "0".into());
+        e.host.ruleset = changed(
+            GATEWAY,
+            &[r#""rule":{"family":"inet","table":"linerate_gateway-wg0","chain":"forward""#, "linerate_forwarding"],
+            &[],
+        );
+    });
+    assert_eq!(off, []);
+}
+
+#[test]
+fn what_others_have_a_host_forward_is_a_note() {
+    let open = |e: &mut Evidence| {
+        guarded(e);
+        e.host.ruleset = changed(GATEWAY, &["linerate_forwarding"], &[]);
+    };
+    let found = |severity| [("forwards-between-others", severity); 2];
+    assert_eq!(judged(open), found(Severity::Error));
+    let by_others = |e: &mut Evidence| {
+        open(e);
+        e.tunnel.protection.sysctls.clear();
+    };
+    assert_eq!(judged(by_others), found(Severity::Note));
+    let xt = r#"{"xt":{"type":"match","name":"conntrack"}},{"accept":null}"#;
+    let doubtful = |e: &mut Evidence| {
+        open(e);
+        let chain = r#"{"chain":{"family":"inet","table":"f","name":"f","type":"filter","hook":"forward","prio":0,"policy":"drop"}},"#;
+        let rule = format!(r#"{{"rule":{{"family":"inet","table":"f","chain":"f","expr":[{xt}]}}}},"#);
+        let text: Vec<&str> = GATEWAY.lines().filter(|line| !line.contains("linerate_forwarding")).collect();
+        let text = text.join("\n").replace(",\n]}", "\n]}").replacen("[\n", &format!("[\n{chain}\n{rule}\n"), 1);
+        e.host.ruleset = Ruleset::parse(&text);
+        assert!(e.host.ruleset.is_some());
+    };
+    assert_eq!(judged(doubtful), found(Severity::Warning), "they may pass");
+    let by_hand = |e: &mut Evidence| {
+        gateway(e);
+        e.host.uplink = None;
+        e.host.sysctls.insert("net.ipv4.conf.eth0.forwarding".into(), "1".into());
+        e.host.metadata = vec![(net("169.254.169.254"), device("eth0"))];
+    };
+    assert_eq!(judged(by_hand), [("pool-spoofable", Severity::Note), ("metadata-reachable", Severity::Note)]);
+}
+
+#[test]
+fn a_strict_reverse_path_filter_drops_pretended_clients() {
+    let found = judged(|e| {
+        guarded(e);
+        e.host.ruleset = changed(GATEWAY, &[r#""right":"@clients4""#], &[]);
+        e.host.sysctls.insert("net.ipv4.conf.all.rp_filter".into(), "1".into());
+    });
+    assert_eq!(found, []);
+}
+
+#[test]
+fn routes_that_a_network_may_have_set_are_listed() {
+    for (to, via, protocol) in [
+        ("203.0.113.0/24", Some("198.51.100.9"), 16),
+        ("128.0.0.0/1", None, 2),
+        ("2000::/3", None, 2),
+        ("2001:db8:9::/64", None, 9),
+        ("8.8.8.8/32", Some("192.168.77.2"), 3),
+    ] {
+        let found = judged(|e| {
+            full(e);
+            e.host.routes_past = vec![past(to, via.map(net), protocol)];
+        });
+        assert_eq!(found[0], ("routes-past-the-tunnel", Severity::Warning), "{to}");
+    }
+    let mut evidence = healthy();
+    full(&mut evidence);
+    evidence.host.routes_past = vec![past("2000::/3", None, 9)];
+    assert_eq!(security(&evidence)[0].why, "2000::/3 over eth0 (proto ra)");
 }
 
 #[test]

@@ -319,8 +319,8 @@ enum Command {
     ///
     /// Looks for the causes of missing handshakes, of traffic that does not pass and of slowness: in the daemon's counters,
     /// in the host's routes, firewall and settings, and by echo requests through the tunnel. Changes nothing. Exits with 1
-    /// if a finding is an error. With --security, shows how far the daemon and the supervisor are confined: user,
-    /// capabilities, system calls, files and memory.
+    /// if a finding is an error. With --security, shows how far the daemon and the supervisor are confined (user,
+    /// capabilities, system calls, files and memory), and whether a kill switch and a gateway's rules are in force.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate doctor\n\
         \x20 sudo linerate doctor wg0 --json\n\

@@ -1,4 +1,5 @@
-//! How far daemons and supervisors are confined: all of it with `--security`, what is missing among the findings.
+//! How far daemons and supervisors are confined: all of it with `--security`, what is missing among the findings. With
+//! `--security` also what protects the tunnels' hosts, if it is in force.
 //!
 //! Reads /proc, and linerated's counters for what /proc does not show.
 
@@ -18,17 +19,18 @@ use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
 use linerate_cli::{eprint_line, print};
-use linerate_doctor::Finding;
+use linerate_doctor::{Finding, Severity};
 use linerate_privileges::{
     CALLS_FILTERED, CALLS_REFUSED, DAEMON_MAX, LANDLOCK_VERSION, LAST_CALL_REFUSED, MEMORY_CLOSED,
 };
-use linerate_tunnel::status::Status;
+use linerate_tunnel::status::{Status, status};
 use linerate_wg::show;
 
 use super::process::Process;
-use super::supervisor;
+use super::{gather, render, supervisor};
 
-/// Prints how far the daemons and supervisors are confined. Exits with 1 if something is missing or cannot be checked.
+/// Prints how far the daemons and supervisors are confined, and whether what protects their hosts is in force. Exits with
+/// 1 if something is missing or cannot be checked; notes are neither.
 pub(super) fn main(interface: Option<&InterfaceName>, json: bool) -> Result<ExitCode, String> {
     let directory = Path::new(socket::DIRECTORY);
     let names = match interface {
@@ -37,7 +39,13 @@ pub(super) fn main(interface: Option<&InterfaceName>, json: bool) -> Result<Exit
     };
     let (mut examined, mut failed) = (Vec::new(), false);
     for name in &names {
-        match examine_all(name) {
+        let all = examine_all(name).and_then(|mut all| {
+            let (findings, is_judged) = in_force(name)?;
+            failed |= !is_judged;
+            all[0].findings = findings;
+            Ok(all)
+        });
+        match all {
             Ok(all) => examined.extend(all),
             Err(error) if interface.is_some() => return Err(error),
             Err(error) => {
@@ -57,9 +65,25 @@ pub(super) fn main(interface: Option<&InterfaceName>, json: bool) -> Result<Exit
         let texts: Vec<String> = examined.iter().map(Examined::render).collect();
         print(texts.join("\n").as_bytes())?;
     }
-    let passed = |one: &Examined| one.items.iter().all(|item| item.good);
+    let passed = |one: &Examined| {
+        let mut findings = one.findings.iter();
+        one.items.iter().all(|item| item.good) && findings.all(|finding| finding.severity == Severity::Note)
+    };
     let all_passed = !failed && examined.iter().all(passed);
     Ok(if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether what protects the tunnel and its host is in force, and whether that could be judged.
+fn in_force(name: &str) -> Result<(Vec<Finding>, bool), String> {
+    let all = status(Some(name)).map_err(|error| error.to_string())?;
+    let Some(status) = all.first() else { return Ok((Vec::new(), true)) };
+    let (findings, has_rules) = gather::in_force(status)?;
+    if !has_rules {
+        eprint_line(&format!(
+            "linerate: {name}: the firewall's rules cannot be read, so they are not judged: install nft, and run this as root"
+        ));
+    }
+    Ok((findings, has_rules))
 }
 
 /// What is missing, as findings. Other daemons do not confine themselves, and what cannot be read is not known to be
@@ -102,6 +126,9 @@ pub(super) struct Examined {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) program: Option<String>,
     pub(super) items: Vec<Item>,
+    /// What protects the tunnel and its host, and is not in force; of the daemon's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) findings: Vec<Finding>,
     /// It is a daemon that tells how far it is confined.
     #[serde(skip)]
     pub(super) has_counters: bool,
@@ -145,6 +172,7 @@ fn examine(directory: &Path, name: &str) -> Result<Examined, String> {
         role: None,
         process: Some(pid),
         items: items(&process, &counters),
+        findings: Vec::new(),
         has_counters: !counters.is_empty(),
         program: Some(process.program),
     })
@@ -259,7 +287,7 @@ impl Examined {
     /// A tunnel that the kernel runs.
     fn without_process(interface: &str) -> Self {
         let (interface, items) = (interface.to_owned(), Vec::new());
-        Self { interface, role: None, process: None, program: None, items, has_counters: false }
+        Self { interface, role: None, process: None, program: None, items, findings: Vec::new(), has_counters: false }
     }
 
     /// An aligned table below a headline.
@@ -277,6 +305,7 @@ impl Examined {
             let verdict = advice.as_ref().map_or("ok".to_owned(), |advice| format!("fix: {advice}"));
             let _ = writeln!(text, "  {name:names$}  {state:states$}  {verdict}");
         }
+        self.findings.iter().for_each(|finding| render::write(&mut text, finding));
         text
     }
 }
@@ -370,6 +399,7 @@ mod tests {
             process: Some(7),
             program: Some("linerated".into()),
             items,
+            findings: Vec::new(),
             has_counters: true,
         };
         let text = examined.render();

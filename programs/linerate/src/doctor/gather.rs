@@ -16,7 +16,7 @@ use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::uapi::{AEAD_IN_USE, socket};
 use linerate_doctor::evidence::{Counters, Evidence, Host, OtherTunnel, Peer, Probe, SESSION, Tunnel, Way};
 use linerate_doctor::firewall::Ruleset;
-use linerate_doctor::{Finding, examine};
+use linerate_doctor::{Finding, examine, security};
 use linerate_host::state::HostState;
 use linerate_host::step::MAIN;
 use linerate_netio::process::peer;
@@ -25,6 +25,7 @@ use linerate_tunnel::ledger;
 use linerate_tunnel::status::{PeerStatus, RunBy, Status};
 
 use super::machine::{self, Times};
+use super::protection::{metadata, protection, routes_past};
 use super::{confinement, echo, network};
 
 /// What was found out about a tunnel.
@@ -42,7 +43,7 @@ const PROBED: usize = 16;
 const PROBED_ROAMING: usize = 2;
 
 /// At most as many allowed IPs are looked up in the routes.
-const LOOKED_UP: usize = 256;
+pub(super) const LOOKED_UP: usize = 256;
 
 /// Shares of a processor's time are told from at least this time.
 const WINDOW: Duration = Duration::from_millis(250);
@@ -70,6 +71,14 @@ pub(super) fn examine_all(all: &[Status], probes: bool) -> Vec<Result<Examinatio
         let died = |_| Err("a part of the examination ended unexpectedly".to_owned());
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(died)).collect()
     })
+}
+
+/// Whether what protects a tunnel and its host is in force, and whether the rules that this takes could be read.
+pub(super) fn in_force(status: &Status) -> Result<(Vec<Finding>, bool), String> {
+    let evidence = gather(status, std::slice::from_ref(status), false, &Firewall::new())?;
+    let protection = &evidence.tunnel.protection;
+    let needs_rules = protection.gateway_table.is_some() || protection.kill_switch.is_some();
+    Ok((security(&evidence), !needs_rules || evidence.host.ruleset.is_some()))
 }
 
 fn examine_one(status: &Status, all: &[Status], probes: bool, ruleset: &Firewall) -> Result<Examination, String> {
@@ -120,19 +129,21 @@ fn gather(status: &Status, all: &[Status], probes: bool, firewall: &Firewall) ->
     update(&mut tunnel.peers, &device_after, &tried);
 
     let cipher = tunnel.counters.after.keys().find_map(|name| name.strip_prefix(AEAD_IN_USE)).map(str::to_owned);
-    let devices = tunnel.peers.iter().filter_map(|peer| match &peer.endpoint_way {
-        Some(Way::Device(device)) => Some(device.as_str()),
-        _ => None,
-    });
     let port = device.listen_port;
+    let ruleset = firewall.get_or_init(network::ruleset).clone();
+    // Without the right to list them there seem to be none; whoever reads a ledger has it.
+    let can_list = state.nftables && (ruleset.is_some() || tunnel.protection.is_ours);
     let host = Host {
         links: network::links(&state),
         tunnel_routes: tunnel_routes(&state, name),
         uplink: uplink(&state, false).or_else(|| uplink(&state, true)),
         reaches_ipv6: uplink(&state, true).is_some(),
-        sysctls: network::sysctls(devices.chain([name.as_str()])),
-        ruleset: firewall.get_or_init(network::ruleset).clone(),
+        sysctls: network::sysctls(state.links.iter().map(|link| link.name.as_str())),
+        ruleset,
         has_legacy_rules: network::has_legacy_rules(),
+        tables: can_list.then(|| state.firewall_tables.clone()),
+        routes_past: routes_past(&tunnel, &state),
+        metadata: metadata(),
         counters: Counters { before: kernel, after: network::counters() },
         socket_drops: Counters { before: drops, after: network::socket_drops(port) },
         name_servers: network::name_servers(),
@@ -186,6 +197,7 @@ fn tunnel(status: &Status, device: &DeviceState, file: Option<&ConfigFile>) -> T
         file: status.file.clone(),
         table_off: file.is_some_and(|file| file.contents.table != Table::Auto),
         gateway: status.gateway.clone(),
+        protection: protection(&status.interface, file),
         allowed_ips_twice: file.map(twice).unwrap_or_default(),
         public_key: device.private_key.as_ref().and_then(|key| {
             let key = linerate_protocol::PrivateKey::new(key.as_bytes())?;
@@ -204,7 +216,12 @@ fn peers(status: &Status, device: &DeviceState, file: Option<&ConfigFile>, state
     // Of a peer that no file has, an endpoint may be where it was seen: it may be a client that is off by now.
     let is_client =
         |peer: &PeerState| !peer.last_handshake.is_zero() && peer.persistent_keepalive == 0 && device.peers.len() > 1;
-    let own: Vec<IpAddr> = state.links.iter().flat_map(|link| &link.addresses).map(IpNet::addr).collect();
+    let destinations: HashMap<PublicKey, &Vec<IpNet>> = file
+        .into_iter()
+        .flat_map(|file| &file.contents.peers)
+        .map(|peer| (peer.public_key, &peer.destinations))
+        .collect();
+    let own = own_addresses(state);
     let has_v6 = network::has_ipv6(&status.interface);
     // Without a file nobody is known to have wanted routes for everything.
     let is_routed = |net: &IpNet| (has_v6 || net.addr().is_ipv4()) && (file.is_some() || net.prefix_len() > 1);
@@ -238,6 +255,7 @@ fn peers(status: &Status, device: &DeviceState, file: Option<&ConfigFile>, state
             sent: peer.tx_bytes,
             received: peer.rx_bytes,
             allowed_ips,
+            destinations: destinations.get(&peer.public_key).map(|nets| (*nets).clone()).unwrap_or_default(),
             endpoint_way: peer.endpoint.map(|endpoint| network::way(endpoint.ip(), device.fwmark)),
             ways,
             probe: None,
@@ -247,9 +265,14 @@ fn peers(status: &Status, device: &DeviceState, file: Option<&ConfigFile>, state
     device.peers.iter().map(of).collect()
 }
 
+/// The addresses of this host.
+pub(super) fn own_addresses(state: &HostState) -> Vec<IpAddr> {
+    state.links.iter().flat_map(|link| &link.addresses).map(IpNet::addr).collect()
+}
+
 /// An address in `net` that is neither this host's own nor in a smaller network that is elsewhere, such as the local
 /// one; of everything, one of the Internet. None for groups and for addresses of a link, whose way depends on the link.
-fn inside(net: &IpNet, own: &[IpAddr], state: &HostState, name: &str) -> Option<IpAddr> {
+pub(super) fn inside(net: &IpNet, own: &[IpAddr], state: &HostState, name: &str) -> Option<IpAddr> {
     let is_of_link = match net.addr() {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),

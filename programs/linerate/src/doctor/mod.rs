@@ -10,6 +10,7 @@ mod gather;
 mod machine;
 mod network;
 mod process;
+mod protection;
 mod render;
 mod supervisor;
 
@@ -30,7 +31,7 @@ pub(super) struct DoctorArguments {
     #[arg(value_name = "NAME")]
     interface: Option<InterfaceName>,
 
-    /// Check only how far daemons and supervisors are confined
+    /// Check only what protects tunnels and this host: how daemons are confined, and what firewall and routes let pass
     #[arg(long, conflicts_with_all = ["bundle", "no_probe"])]
     security: bool,
 

@@ -130,11 +130,40 @@ pub(super) fn way(to: IpAddr, mark: u32) -> Way {
     }
 }
 
-/// The name servers of /etc/resolv.conf, and the way to each.
+/// The name servers of /etc/resolv.conf, and the way to each; behind systemd-resolved, those that it asks.
 pub(super) fn name_servers() -> Vec<(IpAddr, Option<Way>)> {
     let text = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     let server = |line: &str| line.trim().strip_prefix("nameserver")?.trim().parse::<IpAddr>().ok();
-    text.lines().filter_map(server).map(|server| (server, Some(way(server, 0)))).collect()
+    let mut servers: Vec<IpAddr> = text.lines().filter_map(server).collect();
+    if servers.contains(&RESOLVED) {
+        let [asked, domains] = ["dns", "domain"].map(|what| output("resolvectl", &[what]).unwrap_or_default());
+        let asked = servers_of_resolved(&asked, &domains);
+        if !asked.is_empty() {
+            servers = asked;
+        }
+    }
+    servers.into_iter().map(|server| (server, Some(way(server, 0)))).collect()
+}
+
+/// Where systemd-resolved listens.
+const RESOLVED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 53));
+
+/// The servers that are asked for most names, from `resolvectl dns` and `resolvectl domain`: those of the links that take
+/// all domains (`~.`), or else all. Each line is `Link 2 (eth0): WORD...`, or `Global: WORD...`.
+fn servers_of_resolved(servers: &str, domains: &str) -> Vec<IpAddr> {
+    let words = |line: &str| {
+        let (link, words) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, "")))?;
+        Some((link.trim().to_owned(), words.split_whitespace().map(str::to_owned).collect::<Vec<_>>()))
+    };
+    let all_of = domains.lines().filter_map(words).filter(|(_, domains)| domains.iter().any(|domain| domain == "~."));
+    let takes_all: Vec<String> = all_of.map(|(link, _)| link).collect();
+    let links = servers.lines().filter_map(words).filter(|(link, _)| takes_all.is_empty() || takes_all.contains(link));
+    // A server may have a port, an interface and a name: `192.0.2.1:53%eth0#example.org`.
+    let address = |word: &String| {
+        let word = word.split(['#', '%']).next()?;
+        word.parse().ok().or_else(|| Some(word.parse::<std::net::SocketAddr>().ok()?.ip()))
+    };
+    links.flat_map(|(_, servers)| servers).filter_map(|word| address(&word)).collect()
 }
 
 /// The links with what /sys says of their cards.
@@ -146,6 +175,7 @@ pub(super) fn links(state: &HostState) -> Vec<Link> {
             name: link.name.clone(),
             mtu: link.mtu,
             up: link.up,
+            is_tunnel: link.wireguard || link.tun,
             addresses: link.addresses.clone(),
             receive_queues: receive_queues(&link.name).len(),
             spreads: receive_queues(&link.name).iter().any(|queue| spreads(queue)),
@@ -183,6 +213,17 @@ fn interrupt_cores(link: &str) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_servers_of_links_that_take_all_domains_are_asked() {
+        let servers = "Global: 9.9.9.9#dns.quad9.net\nLink 2 (eth0): 192.168.1.1 fe80::1%2\nLink 3 (wg0): 10.9.0.1\n";
+        let asked = |domains: &str| -> Vec<String> {
+            servers_of_resolved(servers, domains).iter().map(IpAddr::to_string).collect()
+        };
+        assert_eq!(asked("Global:\nLink 2 (eth0): lan\nLink 3 (wg0): ~.\n"), ["10.9.0.1"]);
+        assert_eq!(asked("Global:\nLink 2 (eth0): lan\n"), ["9.9.9.9", "192.168.1.1", "fe80::1", "10.9.0.1"]);
+        assert_eq!(servers_of_resolved("no colon\n: \n", "").len(), 0);
+    }
 
     #[test]
     fn counters_are_read_by_group_and_name() {

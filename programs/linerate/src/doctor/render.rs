@@ -32,7 +32,8 @@ fn of_tunnel(examination: &Examination) -> String {
     text
 }
 
-fn write(text: &mut String, finding: &Finding) {
+/// A finding as three lines.
+pub(super) fn write(text: &mut String, finding: &Finding) {
     let Finding { id, severity, peer, what, why, remedy, .. } = finding;
     let peer = peer.as_ref().map_or_else(String::new, |peer| format!("{}: ", printable(peer)));
     let (what, why, remedy) = (printable(what), printable(why), printable(remedy));

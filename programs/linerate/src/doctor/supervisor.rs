@@ -35,6 +35,7 @@ pub(super) fn examine(interface: &str) -> Option<Examined> {
         role: Some(if is_service { "service supervisor" } else { "background supervisor" }),
         process: Some(pid),
         items: items(&process, is_service, opens_firewalls),
+        findings: Vec::new(),
         has_counters: false,
         program: Some(process.program),
     })

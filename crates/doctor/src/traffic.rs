@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::evidence::{Evidence, Peer, Probe, Way};
 use crate::firewall::Packet;
-use crate::{Finding, Severity};
+use crate::{Finding, Severity, security};
 
 /// What an IP and UDP header and WireGuard add to a packet, over IPv4 and over IPv6.
 const OVERHEAD: [u32; 2] = [60, 80];
@@ -304,7 +304,9 @@ fn forwarding(evidence: &Evidence) -> Vec<Finding> {
 
 pub(crate) fn is_gateway(evidence: &Evidence, is_v6: bool) -> bool {
     let tunnel = &evidence.tunnel;
-    let mut own = tunnel.addresses.iter().filter(|address| address.addr().is_ipv6() == is_v6).peekable();
+    // The kernel gives each interface an IPv6 address of its link; that is no network to serve.
+    let serves = |address: &&IpNet| security::is_routed(address, is_v6);
+    let mut own = tunnel.addresses.iter().filter(serves).peekable();
     let has_address = own.peek().is_some();
     let has_nat = host_nat(evidence, own.copied());
     // A client has NAT rules for other reasons.

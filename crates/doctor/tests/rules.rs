@@ -739,6 +739,16 @@ fn routes_that_a_network_may_have_set_are_listed() {
 }
 
 #[test]
+fn a_link_local_address_makes_no_ipv6_gateway() {
+    let mut evidence = healthy();
+    gateway(&mut evidence);
+    evidence.host.uplink = None;
+    evidence.tunnel.addresses.push(net("fe80::1/64"));
+    evidence.host.sysctls.insert("net.ipv6.conf.all.forwarding".into(), "0".into());
+    assert_eq!(found(&evidence), Vec::<&str>::new());
+}
+
+#[test]
 fn the_interface_in_a_command_may_have_a_dot() {
     let mut evidence = healthy();
     silent(&mut evidence);

@@ -24,8 +24,8 @@ use crate::{Boottime, Device, Effects, Entropy, Now, PeerId};
 /// Gateways of a fleet.
 pub const GATEWAYS_MAX: u8 = 64;
 
-/// A timestamp further ahead of our clock than this is no floor for ours: a peer that has seen the far future refuses
-/// all gateways for as long as it runs.
+/// A timestamp further ahead of our clock than this is no floor. A peer that has seen the far future refuses all gateways
+/// for as long as it runs; a gateway with a floor in the far future refuses the peer.
 pub const FLOOR_AHEAD_MAX: Duration = Duration::from_secs(10);
 
 /// Rounds of the permutation; four make it as good as random to an outsider (Luby and Rackoff).
@@ -243,28 +243,32 @@ impl Device {
         }
     }
 
-    /// Takes what another gateway knows of a peer. Floors only rise. False if the timestamp sent is too far ahead of
-    /// our clock, and was left out.
+    /// Takes what another gateway knows of a peer. Floors only rise. False if a timestamp is too far ahead of our clock, and
+    /// was left out. If another gateway has accepted such a one, the peer counts as one without a floor.
     pub fn set_hint(&mut self, wall: Duration, id: PeerId, hint: &Hint) -> bool {
         let limit = Timestamp::at(wall.saturating_add(FLOOR_AHEAD_MAX));
         let Some(peer) = self.get_mut(id) else { return true };
-        let sent = hint.sent.map(Timestamp);
+        let [sent, received] = [hint.sent, hint.received].map(|stamp| stamp.map(Timestamp));
         let known = (peer.timestamp_sent, peer.timestamp_seen);
         if let Some(sent) = sent.filter(|sent| *sent <= limit) {
             peer.timestamp_sent = peer.timestamp_sent.max(sent);
         }
-        if let Some(received) = hint.received {
-            peer.timestamp_seen = peer.timestamp_seen.max(Timestamp(received));
-            peer.has_floor = true;
+        if let Some(received) = received {
+            // What we have accepted ourselves is a floor, whatever its time.
+            peer.has_floor = received <= limit.max(peer.timestamp_seen);
+            if peer.has_floor {
+                peer.timestamp_seen = peer.timestamp_seen.max(received);
+            }
         }
-        let is_later = known != (peer.timestamp_sent, peer.timestamp_seen);
+        // One that is too far ahead tells of a later handshake all the same.
+        let is_later = known != (peer.timestamp_sent, peer.timestamp_seen) || (received.is_some() && !peer.has_floor);
         if let Some(fleet) = &mut self.indices.fleet {
             hint.endpoint.map(|endpoint| fleet.hinted.insert(id, endpoint));
             if is_later {
                 fleet.elsewhere.insert(id, false);
             }
         }
-        sent.is_none_or(|sent| sent <= limit)
+        sent.max(received).is_none_or(|stamp| stamp <= limit)
     }
 
     /// Starts a handshake even if the peer has a session, though never two within 5 s. A keepalive follows the response,

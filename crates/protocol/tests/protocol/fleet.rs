@@ -315,6 +315,33 @@ fn with_a_floor_an_initiation_counts_at_once_and_an_old_one_not_at_all() {
 }
 
 #[test]
+fn a_floor_in_the_far_future_locks_no_client_out_and_leaves_the_gateway_without_a_floor() {
+    let mut net = connected(9);
+    let old = initiations(&net, CLIENT).remove(0);
+    move_address(&mut net);
+    let ahead = stamp(net.now.wall + FLOOR_AHEAD_MAX + Duration::from_secs(1));
+    assert!(hint(&mut net, B, Hint { received: Some([0; 12]), ..Hint::default() }));
+    for received in [ahead, [0xff; 12]] {
+        assert!(!hint(&mut net, B, Hint { received: Some(received), ..Hint::default() }));
+    }
+    // A recorded initiation counts for no more than at a gateway that was told nothing.
+    assert!(net.deliver(B, elsewhere(), &old).is_err());
+    let peer = net.nodes[CLIENT].peer();
+    net.run_for(Duration::from_secs(6));
+    net.call(CLIENT, |node, now, rng| node.device.initiate_now(now, rng, peer, &mut node.host));
+    net.run_for(Duration::from_secs(12));
+    net.send(CLIENT, b"second");
+    net.run_for(Duration::from_millis(100));
+    assert_eq!(net.nodes[B].data_received(), [b"second"]);
+    assert_eq!(net.nodes[B].host.endpoints.get(&net.nodes[B].peer()), Some(&net.nodes[CLIENT].addr));
+    let b = net.nodes[B].peer();
+    assert!(!net.nodes[B].device.believes_hints(net.now.boot, b));
+    assert!(!hint(&mut net, B, Hint { received: Some([0xff; 12]), ..Hint::default() }));
+    assert!(net.nodes[B].device.believes_hints(net.now.boot, b), "another gateway has it since");
+    assert!(net.deliver(B, elsewhere(), &old).is_err());
+}
+
+#[test]
 fn hints_count_unless_the_last_handshake_was_ours() {
     let mut net = connected(10);
     let (at_a, at_client, now) = (net.nodes[A].peer(), net.nodes[CLIENT].peer(), net.now);

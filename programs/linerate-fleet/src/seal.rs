@@ -1,5 +1,5 @@
-//! What is made of the shared private key: the key of receiver indices, the seal of peers' secrets, and the MAC of each value
-//! of the store. A stolen store has none of them, and whoever can write to it makes no peer and no gateway.
+//! What is made of the shared private key: the key of receiver indices, the seal of peers' secrets, the MAC of each value
+//! of the store, and that of each message between gateways. A stolen store has none of them, and whoever can write to it makes no peer and no gateway.
 
 use std::io::Write as _;
 
@@ -83,6 +83,27 @@ impl Seal {
     }
 }
 
+/// The key of the MACs of messages between gateways in an epoch. It is wiped, and it has no `Debug`.
+#[derive(Clone)]
+pub struct MessageKey(SecretKey);
+
+impl MessageKey {
+    /// The key of a fleet with this shared private key.
+    pub fn new(private: &SecretKey, fleet: &FleetName, epoch: u32) -> Self {
+        Self(derived(private, &[b"linerate fleet message 2", &epoch.to_le_bytes(), fleet.as_str().as_bytes()]))
+    }
+
+    /// The MAC of a message.
+    pub fn mac(&self, message: &[u8]) -> [u8; MAC] {
+        keyed(&self.0, &[message]).finalize_fixed().into()
+    }
+
+    /// Whether `mac` is that of the message; in constant time.
+    pub fn has_mac(&self, message: &[u8], mac: &[u8; MAC]) -> bool {
+        keyed(&self.0, &[message]).verify_slice(mac).is_ok()
+    }
+}
+
 /// The key of receiver indices in an epoch.
 pub fn index_key(private: &SecretKey, fleet: &FleetName, epoch: u32) -> SecretKey {
     derived(private, &[b"linerate fleet index 1", &epoch.to_le_bytes(), fleet.as_str().as_bytes()])
@@ -162,6 +183,9 @@ mod tests {
             index_key(&private, &"b".parse().unwrap(), 1),
             Seal::new(&private, &fleet).key,
             Seal::new(&private, &fleet).mac_key,
+            MessageKey::new(&private, &fleet, 1).0,
+            MessageKey::new(&private, &fleet, 2).0,
+            MessageKey::new(&private, &"b".parse().unwrap(), 1).0,
         ];
         for (index, key) in keys.iter().enumerate() {
             assert!(keys[..index].iter().all(|other| other != key) && *key != private);

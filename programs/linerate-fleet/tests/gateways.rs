@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use linerate_control::keys::SecretKey;
 use linerate_control::uapi::fleet::Initiate;
+use linerate_fleet::gateway::envelope::Envelopes;
 use linerate_fleet::gateway::machine::{Action, Machine, Order, PEER_EVERY, TICK};
 use linerate_fleet::gateway::members::{DEAD_AFTER, Now};
 use linerate_fleet::gateway::message::{Forwarded, HINTS_MAX, Heartbeat, Message, PeerHint, Stamp};
 use linerate_fleet::gateway::peers::{Change, stamp};
+use linerate_fleet::seal::MessageKey;
 use proptest::prelude::*;
 
 const STEP: u64 = 10;
@@ -49,6 +52,7 @@ enum State {
 
 struct Gateway {
     machine: Machine,
+    envelopes: Envelopes,
     state: State,
     skew: i64,
     cut_off: Option<u64>,
@@ -100,7 +104,7 @@ impl World {
             })
             .collect();
         let gateways =
-            skews.iter().enumerate().map(|(me, &skew)| gateway(me as u8, gateways, skew, clients.len() as u32));
+            skews.iter().enumerate().map(|(me, &skew)| gateway(me as u8, gateways, skew, clients.len() as u32, 0));
         let mut world = Self {
             now: 0,
             rng,
@@ -164,7 +168,10 @@ impl World {
             let phase = now + 10 * u64::from(gateway);
             let this = &mut self.gateways[usize::from(gateway)];
             while let Some((from, bytes)) = this.inbox.pop_front() {
-                this.machine.message(at, from, &bytes, &mut actions);
+                if let Some(message) = this.envelopes.open(at.monotonic, from, &bytes).expect("it is genuine, and new")
+                {
+                    this.machine.message(at, from, message, &mut actions);
+                }
             }
             let sees_store = self.network.store && this.cut_off.is_none();
             if phase.is_multiple_of(POLL) {
@@ -225,6 +232,7 @@ impl World {
             match action {
                 Action::Send { to, bytes } => {
                     assert!(Message::decode(&bytes).is_some());
+                    let bytes = self.gateways[usize::from(gateway)].envelopes.seal(to, &bytes);
                     if self.rng.u8(0..100) >= self.network.loss_percent {
                         let delay = self.rng.u64(0..=self.network.delay_max);
                         self.wire.push((self.now + delay, gateway, to, bytes));
@@ -305,7 +313,7 @@ impl World {
             Event::Restart(at) if self.gateways[usize::from(at % count)].state == State::Dead => {
                 let this = &mut self.gateways[usize::from(at % count)];
                 let (skew, cut_off) = (this.skew, this.cut_off);
-                *this = Gateway { cut_off, ..gateway(at % count, count, skew, clients) };
+                *this = Gateway { cut_off, ..gateway(at % count, count, skew, clients, now) };
             }
             Event::Restart(_) => {}
             Event::Stop(gateway, ms) => {
@@ -322,13 +330,15 @@ impl World {
     }
 }
 
-fn gateway(me: u8, count: u8, skew: i64, clients: u32) -> Gateway {
+fn gateway(me: u8, count: u8, skew: i64, clients: u32, started: u64) -> Gateway {
+    let key = MessageKey::new(&SecretKey::from_bytes(&[7; 32]), &"berlin".parse().unwrap(), 1);
     let mut machine = Machine::new(me, SKEW_MAX);
     machine.set_members(&(0..count).map(|gateway| (gateway, 1)).collect());
     machine.set_peers(0..clients);
     machine.set_serves(true);
     Gateway {
         machine,
+        envelopes: Envelopes::new(me, (1 + started) << 8 | u64::from(me), key),
         state: State::Runs,
         skew,
         cut_off: None,
@@ -624,7 +634,6 @@ fn beside_one_ahead(seconds: i64) -> Machine {
     machine.set_store(true, false);
     let seen = ahead(EPOCH / 1000, 1) as u32;
     let hint = PeerHint { number: 7, owner: 1, claim: 1, endpoint: Some(SEVEN), seen, ..PeerHint::default() };
-    machine.message(ms(0), 1, &Message::Hints { gateway: 1, hints: vec![hint] }.encode(), &mut Vec::new());
     for at in (0..=1000).step_by(50) {
         let wall = ahead(ms(at).wall.as_nanos() as u64, 1_000_000_000);
         let heartbeat =
@@ -632,6 +641,8 @@ fn beside_one_ahead(seconds: i64) -> Machine {
         machine.message(ms(at), 1, &Message::Heartbeat(heartbeat).encode(), &mut Vec::new());
         machine.tick(ms(at), &mut Vec::new());
     }
+    machine.message(ms(1000), 1, &Message::Hints { gateway: 1, hints: vec![hint] }.encode(), &mut Vec::new());
+    machine.tick(ms(1000), &mut Vec::new());
     machine
 }
 
@@ -753,6 +764,44 @@ fn whom_nobody_knows_the_place_of_is_not_looked_for() {
             .iter()
             .any(|action| matches!(action, Action::Tell(orders) if orders.iter().any(|order| order.number == 8)))
     );
+}
+
+#[test]
+fn times_far_ahead_of_the_clock_are_refused() {
+    let before = beside_another().hint_of(7);
+    let ones = [0xff; 12];
+    let now = PeerHint { number: 7, owner: 1, claim: 2, endpoint: Some(SEVEN), seen: 1, ..PeerHint::default() };
+    let hints = [
+        PeerHint { claim: u64::MAX, ..now },
+        PeerHint { claim: EPOCH + 12_000, ..now },
+        PeerHint { seen: u32::MAX, ..now },
+        PeerHint { claim: 0, sent: Some(ones), ..now },
+        PeerHint { claim: 0, received: Some(ones), ..now },
+        PeerHint { claim: u64::MAX, sent: Some(ones), received: Some(ones), seen: u32::MAX, ..now },
+    ];
+    for hint in hints {
+        let mut machine = beside_another();
+        machine.message(ms(1000), 1, &Message::Hints { gateway: 1, hints: vec![hint] }.encode(), &mut Vec::new());
+        assert_eq!(machine.hint_of(7), before, "{hint:?}");
+        assert!(machine.counters.refused_times > 0, "{hint:?}");
+    }
+    let mut machine = beside_another();
+    let latest = PeerHint { claim: EPOCH + 11_000, received: Some(stamp(ms(11_000).wall)), ..now };
+    machine.message(ms(1000), 1, &Message::Hints { gateway: 1, hints: vec![latest] }.encode(), &mut Vec::new());
+    assert_eq!((machine.hint_of(7), machine.counters.refused_times), (Some(latest), 0));
+}
+
+#[test]
+fn a_gateway_that_does_not_hear_the_others_takes_over_from_nobody() {
+    let mut machine = beside_another();
+    machine.set_hears(false);
+    (1050..1400).step_by(50).for_each(|at| machine.tick(ms(at), &mut Vec::new()));
+    assert_eq!(data_of(&mut machine, 1400, 1), (false, false));
+    assert!(!machine.status(ms(1400)).initiates);
+    assert_eq!(machine.counters.initiated, 0);
+    machine.set_hears(true);
+    (1450..2500).step_by(50).for_each(|at| machine.tick(ms(at), &mut Vec::new()));
+    assert_eq!(machine.counters.initiated, 1);
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::file::{self, Wanted};
 use crate::gateway::{self, GatewayStatus, Inputs, Members, Store};
 use crate::local::{self, Fleet, Saved};
 use crate::peers::{self, Difference};
-use crate::seal::{Seal, index_key};
+use crate::seal::{MessageKey, Seal, index_key};
 use crate::store::layout::{self, Config};
 use crate::view::{Peers, View};
 use crate::{daemon, daemon::Ask};
@@ -248,6 +248,7 @@ fn start(here: Here, config: Config, last: Option<(Saved, Peers)>) -> Result<(Se
         interface: interface.clone(),
         number,
         index_key,
+        message_key: MessageKey::new(&key, &name, config.epoch),
         address: config.address,
         mesh_prefix: config.mesh()?,
         mesh_key,

@@ -43,7 +43,8 @@ pub(super) async fn run(arguments: &Status) -> Result<ExitCode, String> {
         true => print_json(&fleet, &stored, service.as_ref(), trouble.as_deref())?,
         false => print_table(&fleet, &stored, service.as_ref(), trouble.as_deref())?,
     };
-    let is_well = trouble.is_none() && service.is_some_and(|service| service.hold.is_none());
+    let is_well =
+        trouble.is_none() && service.is_some_and(|service| service.hold.is_none() && service.gateway.trouble.is_none());
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -193,6 +194,7 @@ fn say(service: &ServiceStatus) {
         (!service.daemon_is_told)
             .then(|| "the tunnel is down, or its daemon does not take its part in the fleet".to_owned()),
         service.store_is_stale.then(|| "the store has not answered for longer than max_stale".to_owned()),
+        service.gateway.trouble.clone(),
         service.gateway.reason.clone(),
     ];
     troubles.iter().flatten().for_each(|said| eprint_line(said));

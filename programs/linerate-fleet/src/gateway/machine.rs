@@ -14,7 +14,7 @@ use linerate_control::uapi::fleet::Initiate;
 use super::budget::Budget;
 use super::members::{HEARTBEAT_EVERY, Members, Now, Reason, SETTLED_AFTER};
 use super::message::{Forwarded, HINTS_MAX, Heartbeat, Message, NUMBERS, PeerHint, Stamp};
-use super::peers::{Change, Known, Peers};
+use super::peers::{AHEAD_MAX, Change, Known, Peers};
 use super::{GATEWAYS_MAX, GatewayStatus, Seen};
 
 /// Between two calls of [`Machine::tick`].
@@ -70,7 +70,7 @@ pub struct Order {
     pub endpoint: Option<SocketAddr>,
     /// The floor of timestamps to it.
     pub sent: Option<Stamp>,
-    /// The floor of timestamps from it.
+    /// The floor of timestamps from it. If it is too far ahead of the clock for a floor, there is none.
     pub received: Option<Stamp>,
     /// Whether a handshake begins: urgently where the peer was authentically last heard, by a single initiation elsewhere.
     pub initiate: Initiate,
@@ -95,6 +95,8 @@ pub struct Counters {
     pub late: u64,
     /// What no gateway or daemon of this fleet sends.
     pub malformed: u64,
+    /// Hints with times that are too far ahead of the clock.
+    pub refused_times: u64,
 }
 
 /// A gateway.
@@ -110,6 +112,7 @@ pub struct Machine {
     seen_since: Option<Duration>,
     is_stale: bool,
     serves: bool,
+    hears: bool,
     drains: bool,
     ran: Option<Duration>,
     beat: Option<Duration>,
@@ -153,6 +156,7 @@ impl Machine {
             seen_since: None,
             is_stale: false,
             serves: false,
+            hears: true,
             drains: false,
             ran: None,
             beat: None,
@@ -203,6 +207,11 @@ impl Machine {
         self.serves = serves;
     }
 
+    /// Whether the mesh is up and its socket open, as far as known. While it is not, others only seem dead.
+    pub fn set_hears(&mut self, hears: bool) {
+        self.hears = hears;
+    }
+
     /// There is another daemon: it knows nothing yet, and has no session.
     pub fn daemon_started(&mut self) {
         self.daemon_has_replied = false;
@@ -233,7 +242,7 @@ impl Machine {
         }
     }
 
-    /// A message of another gateway; the mesh says whose.
+    /// A message of another gateway; its envelope says which one's.
     pub fn message(&mut self, now: Now, from: u8, bytes: &[u8], actions: &mut Vec<Action>) {
         self.wake(now);
         let is_member = self.members.others.contains_key(&from);
@@ -291,6 +300,9 @@ impl Machine {
         if !self.serves {
             return Some(Reason::Daemon);
         }
+        if !self.hears {
+            return Some(Reason::Deaf);
+        }
         let refuses = self.members.refuses(now, self.sees_store, self.skew_max);
         let stale = self.is_stale.then_some(Reason::Stale);
         refuses.or(stale).or(self.drains.then_some(Reason::Draining))
@@ -345,6 +357,7 @@ impl Machine {
             refused_without_taker,
             late,
             malformed,
+            refused_times,
         } = self.counters;
         let counters = [
             ("forwarded", forwarded),
@@ -355,10 +368,12 @@ impl Machine {
             ("refused_without_taker", refused_without_taker),
             ("late", late),
             ("malformed", malformed),
+            ("refused_times", refused_times),
         ];
         GatewayStatus {
             initiates: reason.is_none(),
             reason: reason.map(|reason| reason.sentence().into()),
+            trouble: None,
             is_drained: self.drains && !self.has_peers_to_give(now),
             gateways,
             counters: counters.map(|(name, value)| (name.into(), value)).into(),
@@ -440,7 +455,14 @@ impl Machine {
     }
 
     fn hint(&mut self, now: Now, teller: u8, hint: &PeerHint) {
-        let Some(known) = self.peers.get_mut(hint.number) else { return };
+        // A claim and its time are by the clock of its owner, which may be wrong.
+        let latest = self.members.wall_of(now, hint.owner).max(now.wall).saturating_add(AHEAD_MAX);
+        let is_refused = u128::from(hint.claim) > latest.as_millis() || u64::from(hint.seen) > latest.as_secs();
+        self.counters.refused_times += u64::from(is_refused || Known::is_ahead(now.wall, hint.sent));
+        let Some(known) = self.peers.get_mut(hint.number).filter(|_| !is_refused) else { return };
+        // A client whose clock is ahead is told of again and again.
+        let is_known = hint.received <= known.floor();
+        self.counters.refused_times += u64::from(!is_known && Known::is_ahead(now.wall, hint.received));
         if known.merge(now.wall, teller, hint) {
             self.to_daemon.insert(hint.number);
             self.moved.insert(hint.number);
@@ -581,7 +603,7 @@ impl Machine {
         self.counters.initiated += 1;
         self.to_daemon.remove(&number);
         let initiate = if is_there { Initiate::Now } else { Initiate::Once };
-        Some(Order { number, endpoint: Some(endpoint), sent: known.sent, received: known.received, initiate })
+        Some(Order { number, endpoint: Some(endpoint), sent: known.sent, received: known.floor(), initiate })
     }
 
     /// Has the daemon look for a peer where it is known to be again, unless it has answered elsewhere: whoever made up the
@@ -708,7 +730,7 @@ impl Machine {
             && let Some(number) = self.to_daemon.pop_first()
         {
             if let Some(known) = self.peers.all.get(&number) {
-                let (endpoint, sent, received) = (known.endpoint, known.sent, known.received);
+                let (endpoint, sent, received) = (known.endpoint, known.sent, known.floor());
                 if endpoint.is_some() || sent.is_some() || received.is_some() {
                     orders.push(Order { number, endpoint, sent, received, initiate: Initiate::No });
                 }

@@ -88,6 +88,8 @@ pub(super) struct Members {
 pub enum Reason {
     /// Its daemon does not answer.
     Daemon,
+    /// The mesh is not up, or its socket not open.
+    Deaf,
     /// It is not a member.
     NotMember,
     /// It sees neither the store nor most members.
@@ -105,6 +107,7 @@ impl Reason {
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Daemon => "the daemon does not answer",
+            Self::Deaf => "it does not hear the other gateways",
             Self::NotMember => "the store does not list this gateway as a member",
             Self::Alone => "neither the store nor most of the members can be reached",
             Self::Stale => "the store has not answered for longer than max_stale",

@@ -37,14 +37,21 @@ fn name_beside(tunnel: &str) -> String {
     format!("{PREFIX}{}", tunnel.get(start..).unwrap_or_default())
 }
 
-/// Keeps the mesh up until `ends` is true.
-pub(super) async fn keep(config: Config, mut members: watch::Receiver<Members>, mut ends: watch::Receiver<bool>) {
+/// Keeps the mesh up until `ends` is true. `trouble` has the last reason why it was not.
+pub(super) async fn keep(
+    config: Config,
+    mut members: watch::Receiver<Members>,
+    mut ends: watch::Receiver<bool>,
+    trouble: watch::Sender<Option<String>>,
+) {
     while !*ends.borrow() {
         // It ends by itself, and takes the mesh down: it may not be dropped.
         match up(&config, &mut members, ends.clone()).await {
             Ok(()) => return,
             Err(error) => {
-                eprintln!("linerate-fleet: {}: the mesh of the gateways: {error}; it is tried again", config.fleet)
+                let said = format!("the mesh of the gateways: {error}; it is tried again");
+                eprintln!("linerate-fleet: {}: {said}", config.fleet);
+                trouble.send_replace(Some(said));
             }
         }
         tokio::select! {

@@ -1,7 +1,7 @@
 //! What gateways send each other over the mesh, and what a daemon hands to its gateway: bytes in and out.
 //!
-//! The mesh is a tunnel, so the sender is authentic; it may still be of another version or broken. Whatever is not exactly
-//! a message is none: nothing here panics, and nothing allocates more than a datagram's worth.
+//! Between gateways each message is in an [envelope](super::envelope), so its sender is authentic; it may still be broken. Only
+//! what is exactly a message is read as one: nothing here panics, and nothing allocates more than a datagram's worth.
 //!
 //! ```text
 //! heartbeat  1 | version | gateway | flags | sequence 8 | started 8 | wall 8 | evidence 8
@@ -14,11 +14,11 @@
 //!
 //! Numbers are little endian. A datagram of a daemon is described at [`Forwarded`].
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::GATEWAYS_MAX;
 
-/// The version of all messages.
+/// The version of all messages, and of what a daemon hands over.
 const VERSION: u8 = 1;
 /// Peer numbers are below this.
 pub const NUMBERS: u32 = 1 << 20;
@@ -269,7 +269,7 @@ impl<'a> Forwarded<'a> {
             && number < NUMBERS
             && reserved == 0
             && port != 0
-            && !address.is_unspecified()
+            && is_of_a_client(address)
             && (1..=DATAGRAM_MAX).contains(&datagram.len());
         is_one.then_some(Self { gateway, number, source: SocketAddr::new(address, port), datagram })
     }
@@ -289,6 +289,12 @@ impl<'a> Forwarded<'a> {
         bytes.extend([0; 4]);
         bytes.extend(self.datagram);
     }
+}
+
+/// Whether datagrams come from such an address: another gateway makes one of it that its own daemon answers.
+fn is_of_a_client(address: IpAddr) -> bool {
+    let is_broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+    !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || is_broadcast)
 }
 
 fn mapped(address: IpAddr) -> Ipv6Addr {
@@ -320,6 +326,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::envelope::ENVELOPE;
     use proptest::prelude::*;
 
     fn hint() -> PeerHint {
@@ -366,7 +373,7 @@ mod tests {
     #[test]
     fn a_full_message_of_hints_fits_into_a_packet_of_the_mesh() {
         let message = Message::Hints { gateway: 31, hints: vec![hint(); HINTS_MAX] };
-        assert!(message.encode().len() <= 1420 - 48);
+        assert!(ENVELOPE + message.encode().len() <= 1420 - 48);
     }
 
     #[test]
@@ -375,6 +382,16 @@ mod tests {
         let bytes = Forwarded { gateway: 3, number: 0x1_0203, source, datagram: b"ab" }.encode();
         let address = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 0, 2, 1];
         assert_eq!(bytes, [&[1, 3, 1, 2, 3, 2, 1, 0][..], &address, &[0; 4], b"ab"].concat());
+    }
+
+    #[test]
+    fn nothing_is_passed_on_as_if_a_host_had_sent_it_to_itself_or_a_group_had_sent_it() {
+        for source in
+            ["127.0.0.1:7", "[::1]:7", "224.0.0.1:7", "[ff02::1]:7", "255.255.255.255:7", "0.0.0.0:7", "192.0.2.1:0"]
+        {
+            let bytes = Forwarded { gateway: 3, number: 1, source: source.parse().unwrap(), datagram: b"x" }.encode();
+            assert_eq!(Forwarded::decode(&bytes), None, "{source}");
+        }
     }
 
     #[test]

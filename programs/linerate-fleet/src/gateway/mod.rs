@@ -12,14 +12,18 @@ use linerate_control::keys::{PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::seal::MessageKey;
+
 mod budget;
 mod daemon;
+pub mod envelope;
 mod inject;
 pub mod machine;
 pub mod members;
 mod mesh;
 pub mod message;
 pub mod peers;
+mod refusals;
 mod routes;
 mod service;
 mod socket;
@@ -40,6 +44,8 @@ pub struct Config {
     pub number: u8,
     /// The key of receiver indices, which the daemon has been told too.
     pub index_key: SecretKey,
+    /// The key of messages between gateways.
+    pub message_key: MessageKey,
     /// The one address and port at which clients reach all gateways.
     pub address: SocketAddr,
     /// The mesh's network; a gateway's address in it is [`Config::mesh_address`].
@@ -130,6 +136,8 @@ pub struct GatewayStatus {
     pub initiates: bool,
     /// Why it does not, for people.
     pub reason: Option<String>,
+    /// Why it does not hear the other gateways, for people.
+    pub trouble: Option<String>,
     /// Whether a drain is done: no client is left here that another gateway could have.
     pub is_drained: bool,
     /// What it sees of each gateway, by number, itself included.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::message::{PeerHint, Stamp};
 
-/// A stamp further ahead of our clock is none: a peer that has seen the far future refuses all gateways. The daemon has
-/// the same rule.
-const AHEAD_MAX: Duration = Duration::from_secs(10);
+/// A stamp further ahead of our clock is no floor: a peer that has seen the far future refuses all gateways, and a gateway
+/// that takes such a floor refuses the peer. The daemon has the same rule.
+pub const AHEAD_MAX: Duration = Duration::from_secs(10);
 /// TAI64 of 1970.
 const TAI64_EPOCH: u64 = 0x4000_0000_0000_000a;
 /// A session ends 180 s after its handshake: a peer not seen for longer has none to lose.
@@ -26,6 +26,8 @@ pub(super) struct Known {
     pub(super) sent: Option<Stamp>,
     pub(super) sent_by: u8,
     pub(super) received: Option<Stamp>,
+    /// The greatest timestamp that other gateways say they have accepted, and that is too far ahead of our clock for a floor.
+    ahead: Option<Stamp>,
     pub(super) seen: u32,
     /// When our daemon completed its last handshake with it; zero: never since it runs.
     pub(super) seen_here: u64,
@@ -63,9 +65,24 @@ impl Known {
         PeerHint { number, owner, claim, endpoint, sent, received, seen }
     }
 
+    /// What the daemon is told of what was accepted from it. A stamp that is too far ahead says to the daemon that there is no
+    /// floor here: then an initiation that somebody has recorded does not count for more than it may.
+    pub(super) fn floor(&self) -> Option<Stamp> {
+        self.received.max(self.ahead)
+    }
+
+    /// Whether a timestamp is too far ahead of the clock for a floor.
+    pub(super) fn is_ahead(wall: Duration, stamp: Option<Stamp>) -> bool {
+        stamp > Some(latest(wall))
+    }
+
     /// Takes what a gateway tells. False if it is nothing new.
     pub(super) fn merge(&mut self, wall: Duration, teller: u8, hint: &PeerHint) -> bool {
-        let mut is_new = self.raise_floors(wall, teller, hint.sent, hint.received);
+        let is_ahead = Self::is_ahead(wall, hint.received);
+        let mut is_new = self.raise_floors(wall, teller, hint.sent, hint.received.filter(|_| !is_ahead));
+        if is_ahead && hint.received > self.ahead {
+            (self.ahead, is_new) = (hint.received, true);
+        }
         if (hint.claim, hint.owner) > self.claim && hint.claim != 0 {
             self.claim = (hint.claim, hint.owner);
             (self.endpoint, self.seen) = (hint.endpoint, hint.seen);
@@ -78,7 +95,7 @@ impl Known {
 
     fn raise_floors(&mut self, wall: Duration, teller: u8, sent: Option<Stamp>, received: Option<Stamp>) -> bool {
         let mut is_new = false;
-        if sent > self.sent && sent.is_some_and(|sent| sent <= stamp(wall.saturating_add(AHEAD_MAX))) {
+        if sent > self.sent && sent <= Some(latest(wall)) {
             (self.sent, self.sent_by, is_new) = (sent, teller, true);
         }
         if received > self.received {
@@ -129,6 +146,11 @@ impl Known {
         let sent = Duration::from_secs(seconds).checked_add(Duration::from_nanos(nanos.into()))?;
         Some(wall.saturating_sub(sent))
     }
+}
+
+/// The greatest timestamp that is a floor.
+fn latest(wall: Duration) -> Stamp {
+    stamp(wall.saturating_add(AHEAD_MAX))
 }
 
 /// The timestamp of a time.
@@ -208,7 +230,7 @@ mod tests {
                 known.merge(WALL, 0, hint);
                 prop_assert!(known.claim >= before.claim);
                 prop_assert!(known.sent >= before.sent && known.received >= before.received);
-                prop_assert!(known.sent <= Some(stamp(WALL + AHEAD_MAX)));
+                prop_assert!(known.sent.max(known.received) <= Some(stamp(WALL + AHEAD_MAX)));
             }
             let mut shuffled = hints.clone();
             shuffled.sort_by_key(|hint| seed.wrapping_mul(u64::from(hint.seen) + 1 + hint.claim * 7) % 1009);
@@ -216,6 +238,19 @@ mod tests {
             shuffled.iter().for_each(|hint| { other.merge(WALL, 0, hint); });
             prop_assert_eq!((known.claim, known.sent, known.received), (other.claim, other.sent, other.received));
         }
+    }
+
+    #[test]
+    fn what_was_accepted_in_the_far_future_is_no_floor_and_is_told_to_nobody_but_the_daemon() {
+        let mut known = Known::default();
+        let hint = |received| PeerHint { received: Some(received), ..PeerHint::default() };
+        assert!(known.merge(WALL, 1, &hint(stamp(WALL))));
+        assert!(known.merge(WALL, 1, &hint([0xff; 12])) && !known.merge(WALL, 1, &hint([0xff; 12])));
+        assert_eq!((known.hint(0).received, known.floor()), (Some(stamp(WALL)), Some([0xff; 12])));
+        // Our own daemon has accepted what it says it has.
+        let received = Some(stamp(WALL + AHEAD_MAX * 2));
+        known.change(WALL, 0, &Change { received, ..Change::default() }, false);
+        assert_eq!(known.hint(0).received, received);
     }
 
     #[test]

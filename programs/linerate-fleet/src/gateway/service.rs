@@ -18,16 +18,20 @@ use tokio::sync::{mpsc as channel, watch};
 use tokio::time::MissedTickBehavior;
 
 use super::daemon::{self, Reply, Request};
+use super::envelope::Envelopes;
 use super::inject::Injector;
 use super::machine::{Action, Machine, Order, TICK};
 use super::members::Now;
 use super::peers::Change;
+use super::refusals::Refusals;
 use super::routes::{self, Routes};
 use super::{Config, GatewayStatus, Inputs, mesh, socket};
 
 /// A daemon that has not answered for so long serves nobody.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 const STATUS_EVERY: Duration = Duration::from_millis(500);
+/// How long the mesh's socket may take to open: the interface is there before its address.
+const OPENS_WITHIN: Duration = Duration::from_secs(1);
 /// Peers of one request to the daemon.
 const ORDERS_MAX: usize = 500;
 /// Datagrams that are read before anything else is done.
@@ -40,7 +44,9 @@ const BURST: usize = 512;
 pub async fn run(config: Config, mut inputs: Inputs, status: watch::Sender<GatewayStatus>) -> Result<(), String> {
     let mut service = Service::new(&config, status).map_err(|error| format!("fleet {}: {error}", config.fleet))?;
     let (mesh_ends, ends) = watch::channel(false);
-    let mesh = tokio::spawn(mesh::keep(config.clone(), inputs.members.clone(), ends));
+    let (trouble_to, trouble) = watch::channel(None);
+    service.mesh_trouble = Some(trouble);
+    let mesh = tokio::spawn(mesh::keep(config.clone(), inputs.members.clone(), ends, trouble_to));
     if let Some(table) = config.route_table {
         let _ = tokio::task::spawn_blocking(move || routes::flush(table)).await;
     }
@@ -95,6 +101,12 @@ struct Service {
     mesh: Option<UdpSocket>,
     mesh_index: u32,
     mesh_checked: Option<Instant>,
+    /// Since when the interface is there and the socket cannot be opened.
+    mesh_fails: Option<Instant>,
+    mesh_trouble: Option<watch::Receiver<Option<String>>>,
+    trouble: Option<String>,
+    envelopes: Envelopes,
+    refusals: Refusals,
 
     from_daemon: UdpSocket,
     requests: mpsc::Sender<Request>,
@@ -127,6 +139,7 @@ impl Service {
         thread
             .spawn(move || daemon::run(&interface, forward, &taken, &told))
             .map_err(|error| format!("no thread: {error}"))?;
+        let life = random().map_err(|error| format!("the system has no random numbers: {error}"))?;
         let routes = config.route_table.map(|table| follow_routes(&config.interface, table)).transpose()?;
         Ok(Self {
             machine: Machine::new(config.number, config.skew_max),
@@ -138,6 +151,11 @@ impl Service {
             mesh: None,
             mesh_index: 0,
             mesh_checked: None,
+            mesh_fails: None,
+            mesh_trouble: None,
+            trouble: None,
+            envelopes: Envelopes::new(config.number, life, config.message_key.clone()),
+            refusals: Refusals::default(),
             from_daemon,
             requests,
             replies,
@@ -212,6 +230,8 @@ impl Service {
             self.told = Some(Instant::now());
             let mut status = self.machine.status(now);
             status.counters.insert("failed_injections".into(), self.failed_injections);
+            status.counters.insert("refused".into(), self.refusals.count);
+            status.trouble.clone_from(&self.trouble);
             self.status.send_replace(status);
         }
     }
@@ -227,19 +247,59 @@ impl Service {
         if index != self.mesh_index || self.mesh.is_none() {
             self.mesh = None;
             self.mesh_index = index;
-            if index != 0 {
-                self.mesh = socket::mesh(&self.mesh_interface, self.config.mesh_address(self.config.number)).ok();
-            }
+            let address = self.config.mesh_address(self.config.number);
+            let opened = (index != 0).then(|| socket::mesh(&self.mesh_interface, address)).transpose();
+            self.mesh = opened.unwrap_or_else(|error| {
+                self.mesh_failed(&error);
+                None
+            });
+        }
+        if self.mesh.is_some() || index == 0 {
+            self.mesh_fails = None;
+            self.trouble = self.mesh_trouble.as_ref().filter(|_| index == 0).and_then(|said| said.borrow().clone());
+        }
+        // Gateways that it does not hear for this reason are not dead.
+        self.machine.set_hears(self.mesh_fails.is_none() && self.trouble.is_none());
+    }
+
+    /// Says why the socket in the mesh cannot be opened, once; it is tried again and again.
+    fn mesh_failed(&mut self, error: &io::Error) {
+        let since = *self.mesh_fails.get_or_insert_with(Instant::now);
+        let (fleet, interface, port) = (&self.config.fleet, &self.mesh_interface, socket::PORT);
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => format!(": another program has it; `ss -lunp sport = :{port}` names it"),
+            _ => String::new(),
+        };
+        let trouble = format!(
+            "this gateway does not hear the others, as it cannot open UDP port {port} on {interface}: {error}{hint}. It is tried \
+             again"
+        );
+        if since.elapsed() >= OPENS_WITHIN && self.trouble.as_ref() != Some(&trouble) {
+            eprintln!("linerate-fleet: {fleet}: {trouble}");
+            self.trouble = Some(trouble);
         }
     }
 
     fn read_mesh(&mut self) {
         let now = self.now();
-        let Self { mesh, machine, actions, buffer, config, .. } = self;
+        let Self { mesh, machine, envelopes, refusals, actions, buffer, config, .. } = self;
         for _ in 0..BURST {
             let Some(Ok((length, source))) = mesh.as_ref().map(|mesh| mesh.try_recv_from(buffer)) else { break };
-            if let Some(from) = socket::gateway_at(&config.mesh_prefix, source) {
-                machine.message(now, from, &buffer[..length], actions);
+            let refused = machine.counters.refused_times;
+            let why = match socket::gateway_at(&config.mesh_prefix, source) {
+                None => Some("it does not come from the address of a gateway"),
+                Some(from) => match envelopes.open(now.monotonic, from, &buffer[..length]) {
+                    Ok(None) => None,
+                    Ok(Some(message)) => {
+                        machine.message(now, from, message, actions);
+                        let is_refused = machine.counters.refused_times != refused;
+                        is_refused.then_some("times in it are more than 10 s ahead of the clock here, as the clock of a gateway or a client is")
+                    }
+                    Err(refusal) => Some(refusal.sentence()),
+                },
+            };
+            if let Some(why) = why {
+                refuse(refusals, now, &config.fleet, source, why);
             }
         }
         self.carry_out();
@@ -248,12 +308,15 @@ impl Service {
     fn read_from_daemon(&mut self) {
         self.read_mesh();
         let now = self.now();
-        let Self { from_daemon, machine, actions, buffer, config, .. } = self;
+        let Self { from_daemon, machine, refusals, actions, buffer, config, .. } = self;
         for _ in 0..BURST {
             let Ok((length, source)) = from_daemon.try_recv_from(buffer) else { break };
-            // The daemon never shares its port, so no other user of this host speaks as a client by us.
+            // The daemon never shares its port. While the daemon does not run, another user may have it; the machine believes
+            // this no more than what the network can send to the daemon.
             if source.port() == config.address.port() {
                 machine.forwarded(now, &buffer[..length], actions);
+            } else {
+                refuse(refusals, now, &config.fleet, source, "it does not come from the daemon's port");
             }
         }
         self.carry_out();
@@ -285,8 +348,9 @@ impl Service {
     fn carry_out(&mut self) {
         for action in std::mem::take(&mut self.actions) {
             match action {
-                Action::Send { to, bytes } => {
-                    let to = SocketAddr::new(self.config.mesh_address(to).into(), socket::PORT);
+                Action::Send { to: gateway, bytes } => {
+                    let to = SocketAddr::new(self.config.mesh_address(gateway).into(), socket::PORT);
+                    let bytes = self.envelopes.seal(gateway, &bytes);
                     // A lost message is like one that the network loses.
                     let _ = self.mesh.as_ref().map(|mesh| mesh.try_send_to(&bytes, to));
                 }
@@ -341,6 +405,19 @@ impl Service {
         // Ends the thread, once it has carried out what it has been given.
         self.routes = None;
     }
+}
+
+/// Counts a message that is refused, and says so at most once a minute.
+fn refuse(refusals: &mut Refusals, now: Now, fleet: &str, source: SocketAddr, why: &str) {
+    if refusals.note(now.monotonic) {
+        let count = refusals.count;
+        eprintln!("linerate-fleet: {fleet}: a message from {source} is refused: {why} ({count} since the start)");
+    }
+}
+
+fn random() -> Result<u64, getrandom::Error> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map(|()| u64::from_le_bytes(bytes))
 }
 
 fn update(key: PublicKey, order: &Order) -> PeerUpdate {

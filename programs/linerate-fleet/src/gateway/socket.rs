@@ -8,13 +8,15 @@ use linerate_control::interface::InterfaceName;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 
+use super::envelope::ENVELOPE;
 use super::message::{DATAGRAM_MAX, FORWARD_HEADER};
 
-/// The port of gateways in the mesh.
-pub(super) const PORT: u16 = 51822;
-/// A message may be so long.
-pub(super) const LONGEST: usize = 1 + FORWARD_HEADER + DATAGRAM_MAX;
-/// Tables come in bursts.
+/// The port of gateways in the mesh: a privileged one, so that no ordinary user of the host can take it first. IANA has assigned
+/// it to nobody, and it is below those that RPC programs take at random.
+pub(super) const PORT: u16 = 341;
+/// Bytes of the longest message in its envelope.
+pub(super) const LONGEST: usize = ENVELOPE + 1 + FORWARD_HEADER + DATAGRAM_MAX;
+/// Bytes: tables come in bursts.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// A socket in the mesh. It is bound to the interface: nobody outside of the mesh reaches it, whatever he claims to be.
@@ -43,7 +45,7 @@ fn bound(socket: Socket, address: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
-/// Whose address in the mesh this is.
+/// Which gateway has this address in the mesh. The envelope of a message has to name the same one.
 pub(super) fn gateway_at(prefix: &Ipv6Net, address: SocketAddr) -> Option<u8> {
     let SocketAddr::V6(address) = address else { return None };
     let place = address.ip().to_bits().checked_sub(prefix.network().to_bits())?;
@@ -58,9 +60,9 @@ mod tests {
     fn a_gateway_is_known_by_its_address() {
         let prefix: Ipv6Net = "fd00:1::/64".parse().unwrap();
         let at = |address: &str| gateway_at(&prefix, address.parse().unwrap());
-        assert_eq!(at("[fd00:1::1]:51822"), Some(0));
-        assert_eq!(at("[fd00:1::40]:51822"), Some(63));
-        for other in ["[fd00:1::41]:51822", "[fd00:1::]:51822", "[fd00:1::1]:1", "[fd00::1]:51822", "192.0.2.1:51822"] {
+        assert_eq!(at("[fd00:1::1]:341"), Some(0));
+        assert_eq!(at("[fd00:1::40]:341"), Some(63));
+        for other in ["[fd00:1::41]:341", "[fd00:1::]:341", "[fd00:1::1]:1", "[fd00::1]:341", "192.0.2.1:341"] {
             assert_eq!(at(other), None, "{other}");
         }
     }

@@ -1,0 +1,38 @@
+//! Counts what is refused of what comes to a gateway's sockets, and says so now and then.
+
+use std::time::Duration;
+
+/// Between two lines of the log: whoever sends such messages must not fill it.
+const SAID_EVERY: Duration = Duration::from_secs(60);
+
+/// What was refused.
+#[derive(Default)]
+pub(super) struct Refusals {
+    pub(super) count: u64,
+    said: Option<Duration>,
+}
+
+impl Refusals {
+    /// Counts one. True if the log may say so.
+    pub(super) fn note(&mut self, now: Duration) -> bool {
+        self.count += 1;
+        let is_due = self.said.is_none_or(|said| now >= said + SAID_EVERY);
+        if is_due {
+            self.said = Some(now);
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_of_refusals_is_one_line_a_minute() {
+        let mut refusals = Refusals::default();
+        let lines = (0..120_000).filter(|ms| refusals.note(Duration::from_millis(*ms))).count();
+        assert_eq!((lines, refusals.count), (2, 120_000));
+        assert!(refusals.note(Duration::from_secs(120)));
+    }
+}

@@ -492,12 +492,13 @@ table inet linerate_forwarding {
     set tunnels { type ifname; elements = { "wg0", "wg1" }; }
     set opened4 { type ifname; elements = { "eth1.7" }; }
     chain forward {
-        type filter hook forward priority filter; policy accept;
+        type filter hook forward priority filter; policy drop;
         iifname @tunnels accept
         oifname @tunnels accept
         ct state established,related accept
         ct status dnat accept
         DROPPED
+        accept
     }
 }
 "#;
@@ -586,7 +587,7 @@ table inet linerate-wg0 {
         icmpv6 type nd-router-solicit accept
         icmpv6 type nd-neighbor-solicit accept
         icmpv6 type nd-neighbor-advert accept
-        counter
+        counter drop
     }
     chain forward {
         type filter hook forward priority 0; policy drop;
@@ -608,7 +609,7 @@ table inet linerate-wg0 {
         ip6 daddr fe80::/10 accept
         ip6 daddr 2001:db8::/29 accept
         ip6 daddr fd00::9 accept
-        counter
+        counter drop
     }
 }
 "#;

@@ -79,6 +79,8 @@ fn an_uplink_has_the_best_default_route_and_not_only_an_advertised_one() {
     assert_eq!(of(&[default(v6, "e0", 1024, 9), default(v6, "e1", 1024, 9)], Some(&["e0"])), ("e0".into(), 1));
     assert_eq!(of(&[default(v6, "e1", 1024, 9)], Some(&[])), ("".into(), 1));
     assert_eq!(of(&[default(v4, "e1", 100, 16)], Some(&["e0"])), ("e1".into(), 0));
+    // Nor is an on-link prefix of no length.
+    assert_eq!(of(&[default(v4, "e0", 100, 16), default(v6, "e1", 256, 2)], None), ("e0".into(), 1));
 }
 
 #[test]

@@ -120,8 +120,10 @@ fn kill_switch(table: &Table<'_>, firewall: &Firewall, excluded: &[IpNet]) -> Re
             accept("output", table.only(Rule::default(), NFPROTO_IPV6).protocol(ICMPV6).icmp_type(kind));
         }
     }
+    // The policy of a new chain takes effect a moment after its rules, and the table that it replaces is gone by then
+    // (nf_tables_commit in net/netfilter/nf_tables_api.c), so a rule drops as well.
     for chain in ["output", "forward"] {
-        made.push(table.rule(chain, Rule::default().counter()));
+        made.push(table.rule(chain, Rule::default().counter().verdict(DROP)));
     }
     Ok(made)
 }

@@ -76,7 +76,9 @@ pub(super) fn additions(gateway: &GatewayTable) -> Result<Vec<Request>, NetlinkE
     // Deleting fails if there is none, so it is created first.
     let table = &made.table;
     made.requests.extend([table.created(0), table.deleted(), table.created(NLM_F_EXCL)]);
-    made.requests.push(table.chain("forward", FORWARD, FILTER, ACCEPT));
+    // While a table replaces one of its name, a packet can meet the new chain when it has no rules yet and the old one when
+    // it has none any more: then the policy of the old one decides. The last rule accepts.
+    made.requests.push(table.chain("forward", FORWARD, FILTER, DROP));
     let interface = padded(&gateway.interface)?;
     for family in &FAMILIES {
         made.restrict(family, &interface, &gateway.restrictions);
@@ -96,6 +98,7 @@ pub(super) fn additions(gateway: &GatewayTable) -> Result<Vec<Request>, NetlinkE
         }
         made.open(&interface, open)?;
     }
+    made.rule("forward", Rule::default().verdict(ACCEPT));
     Ok(made.requests)
 }
 
@@ -162,9 +165,16 @@ impl Additions<'_> {
                     continue;
                 }
                 self.set(name, &family.address, &ranges(nets));
-                let rule = self.table.only(Rule::default(), family.protocol).source(family.is_v4).within(name);
-                let rule = if is_routed { rule.route_to_source_is(interface) } else { rule };
-                self.rule("sources", rule.counter().verdict(DROP));
+                let forged = |rule: Rule| {
+                    let rule = self.table.only(rule, family.protocol).source(family.is_v4).within(name);
+                    let rule = if is_routed { rule.route_to_source_is(interface) } else { rule };
+                    rule.counter().verdict(DROP)
+                };
+                let (first, second) =
+                    (forged(Rule::default()), forged(Rule::default().name_is_not(META_IIFNAME, interface)));
+                self.rule("sources", first);
+                // What has passed while this table replaced another one.
+                self.rule("forward", second);
             }
         }
         Ok(())
@@ -224,7 +234,8 @@ pub(super) fn guard_additions(guard: &ForwardingGuard) -> Result<Vec<Request>, N
     let mut made = Additions { table: Table::inet(ForwardingGuard::TABLE), requests: Vec::new(), sets: 0 };
     let table = &made.table;
     made.requests.extend([table.created(0), table.deleted(), table.created(NLM_F_EXCL)]);
-    made.requests.push(table.chain("forward", FORWARD, FILTER, ACCEPT));
+    // As in the table of a gateway.
+    made.requests.push(table.chain("forward", FORWARD, FILTER, DROP));
     made.set(TUNNELS, &DEVICE, &names(&guard.tunnels)?);
     // What comes from a tunnel, and what goes into one, its own table judges.
     for key in [META_IIFNAME, META_OIFNAME] {
@@ -244,6 +255,7 @@ pub(super) fn guard_additions(guard: &ForwardingGuard) -> Result<Vec<Request>, N
         };
         made.rule("forward", rule.counter().verdict(DROP));
     }
+    made.rule("forward", Rule::default().verdict(ACCEPT));
     Ok(made.requests)
 }
 

@@ -11,12 +11,13 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use linerate_control::interface::InterfaceName;
 
+use super::model::PROTOCOL_KERNEL;
 use super::routes::PROTOCOL_RA;
 use super::{Plan, PlanError, Warning, addresses, foreign};
 use crate::ranges::{MACHINE_SERVICES, is_link_local, is_local};
 use crate::spec::{AddressRange, Forwarding, Gateway, HostSpec, Restriction};
 use crate::state::{HostState, Link};
-use crate::step::{AddressFamily, GatewayTable, MAIN, OpenGateway, Opening, Step};
+use crate::step::{AddressFamily, GatewayTable, MAIN, OpenGateway, Opening, Route, Step};
 
 /// The headers of IP and TCP without options, by which segments are smaller than packets.
 pub(crate) const IPV4_AND_TCP: u32 = 40;
@@ -324,8 +325,8 @@ fn devices(spec: &HostSpec, state: &HostState) -> Option<Vec<String>> {
 /// The interfaces that `Gateway = auto` stands for: those of the best default route of each family, except the tunnel's
 /// own.
 ///
-/// One router advertisement gives any link an IPv6 default route, and any host of a link can send one. So a default route
-/// by an advertisement (`RTPROT_RA`) alone does not make its link an uplink: the link has to have a default route by other
+/// One router advertisement gives any link an IPv6 default route, and any host of a link can send one: as its router, or with
+/// the on-link prefix `::/0`, which the kernel adds as its own (`RTPROT_KERNEL`). So a default route by an advertisement alone does not make its link an uplink: the link has to have a default route by other
 /// means as well, or to be one of `before`. When a tunnel comes up on a host whose only default routes are by
 /// advertisements, whoever brings it up vouches for the link, if it is one link.
 #[derive(Default)]
@@ -357,10 +358,8 @@ impl Uplinks {
         };
         let mut uplinks = Self::default();
         for family in [AddressFamily::V4, AddressFamily::V6] {
-            let confirmed = || {
-                defaults()
-                    .filter(|(route, _)| AddressFamily::of_net(&route.to) == family && route.protocol != PROTOCOL_RA)
-            };
+            let confirmed =
+                || defaults().filter(|(route, _)| AddressFamily::of_net(&route.to) == family && !is_advertised(route));
             let Some(best) = confirmed().map(|(route, _)| route.metric).min() else { continue };
             let devices = confirmed().filter(|(route, _)| route.metric == best).map(|(_, device)| device.clone());
             uplinks.devices.extend(devices);
@@ -371,7 +370,7 @@ impl Uplinks {
             uplinks.devices.extend(others.cloned());
         }
         let mut advertised: Vec<(&String, Option<IpAddr>)> = defaults()
-            .filter(|(route, device)| route.protocol == PROTOCOL_RA && !uplinks.devices.contains(device))
+            .filter(|(route, device)| is_advertised(route) && !uplinks.devices.contains(device))
             .map(|(route, device)| (device, route.via))
             .collect();
         advertised.sort();
@@ -388,6 +387,11 @@ impl Uplinks {
         uplinks.devices.dedup();
         uplinks
     }
+}
+
+/// Whether a default route may be by a router advertisement.
+fn is_advertised(route: &Route) -> bool {
+    AddressFamily::of_net(&route.to) == AddressFamily::V6 && [PROTOCOL_KERNEL, PROTOCOL_RA].contains(&route.protocol)
 }
 
 fn warn_of_devices(spec: &HostSpec, state: &HostState, devices: &[String], plan: &mut Plan) {

@@ -56,15 +56,15 @@ pub fn nft_commands(table: &GatewayTable) -> Vec<String> {
         let masqueraded = families.map(|family| networks("masqueraded", &open.masqueraded, family));
         masqueraded.iter().flatten().for_each(|(name, kind, networks)| set(name, kind, networks));
     }
-    let mut chain = |chain: &str, kind: &str, hook: &str| {
-        lines.push(format!("add chain {name} {chain} {{ type {kind} hook {hook}; policy accept; }}\0"));
+    let mut chain = |chain: &str, kind: &str, hook: &str, policy: &str| {
+        lines.push(format!("add chain {name} {chain} {{ type {kind} hook {hook}; policy {policy}; }}\0"));
     };
-    chain("forward", "filter", "forward priority filter");
+    chain("forward", "filter", "forward priority filter", "drop");
     if let Some(open) = &table.gateway {
-        chain("sources", "filter", "prerouting priority raw");
-        chain("segments", "filter", "forward priority mangle");
+        chain("sources", "filter", "prerouting priority raw", "accept");
+        chain("segments", "filter", "forward priority mangle", "accept");
         if !open.masqueraded.is_empty() {
-            chain("nat", "nat", "postrouting priority srcnat");
+            chain("nat", "nat", "postrouting priority srcnat", "accept");
         }
     }
     let mut rule = |chain: &str, rule: String| lines.push(format!("add rule {name} {chain} {rule}\0"));
@@ -90,19 +90,21 @@ pub fn nft_commands(table: &GatewayTable) -> Vec<String> {
         rule("forward", format!("iifname {interface} oifname {interface} counter drop"));
     }
     if let Some(open) = &table.gateway {
+        if !table.isolated {
+            rule("forward", format!("iifname {interface} oifname {interface} accept"));
+        }
         rule("sources", "iifname \"lo\" accept".to_owned());
         rule("sources", format!("iifname {interface} accept"));
         for (ip, family, is_v4) in [("ip", "4", true), ("ip6", "6", false)] {
-            if !of_family(&open.clients, is_v4).is_empty() {
-                rule("sources", format!("{ip} saddr @clients{family} counter drop"));
+            let routed = format!(" fib saddr oifname {interface}");
+            for (name, nets, routed) in [("clients", &open.clients, ""), ("behind_peers", &open.behind_peers, &*routed)]
+            {
+                if !of_family(nets, is_v4).is_empty() {
+                    let forged = format!("{ip} saddr @{name}{family}{routed} counter drop");
+                    rule("sources", forged.clone());
+                    rule("forward", format!("iifname != {interface} {forged}"));
+                }
             }
-            if !of_family(&open.behind_peers, is_v4).is_empty() {
-                let routed = format!("fib saddr oifname {interface}");
-                rule("sources", format!("{ip} saddr @behind_peers{family} {routed} counter drop"));
-            }
-        }
-        if !table.isolated {
-            rule("forward", format!("iifname {interface} oifname {interface} accept"));
         }
         rule("forward", format!("iifname {interface} oifname @gateways accept"));
         rule("forward", format!("iifname {interface} ct status dnat accept"));
@@ -125,6 +127,7 @@ pub fn nft_commands(table: &GatewayTable) -> Vec<String> {
             }
         }
     }
+    rule("forward", "accept".to_owned());
     lines.iter().map(|line| quoted(line)).collect()
 }
 

@@ -41,14 +41,19 @@ fn warn_of_link_networks(spec: &HostSpec, state: &HostState, plan: &mut Plan) {
 
 /// With a kill switch names are looked up through the tunnel, or where the file says.
 fn warn_of_names(spec: &HostSpec, state: &HostState, plan: &mut Plan) {
-    let excludes_local = super::routes::excluded(spec, state).iter().any(is_local);
-    if excludes_local && spec.dns.servers.is_empty() {
+    let excluded = super::routes::excluded(spec, state);
+    let names_server = !spec.dns.servers.is_empty() || spec.excluded.iter().any(is_single);
+    if excluded.iter().any(|net| is_local(net) && !is_single(net)) && !names_server {
         plan.warn(
             "KillSwitch: name servers of the local network get no questions, because those would leave in the clear. Set \
              `DNS` to a name server behind the tunnel, or to that of the local network if you trust it"
                 .to_owned(),
         );
     }
+}
+
+fn is_single(net: &IpNet) -> bool {
+    net.prefix_len() == net.max_prefix_len()
 }
 
 /// Whoever runs the local network can add routes by DHCP (option 121) or advertisements (RFC 4191), and the longest

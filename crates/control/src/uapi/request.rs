@@ -260,6 +260,10 @@ fn is_query(operation: &[u8]) -> bool {
 
 /// The request of an operation that has a number.
 fn since(operation: &[u8]) -> Option<Request> {
+    // A number may have any zeros in front; [`frame`] hands over none that is longer.
+    if operation.len() >= OPERATION_MAX {
+        return None;
+    }
     #[cfg(feature = "fleet")]
     if let Some(number) = operation.strip_prefix(b"fleet_changes=") {
         return decimal(number, u64::MAX).map(Request::FleetChanges);

@@ -175,10 +175,14 @@ with Browser(folder) as browser:
 
     # Findings, and what does not exist.
     subprocess.run(["ip", "link", "set", "wg5", "down"], check=True)
-    browser.click("header nav a:last-child")
+    browser.click("header nav a[href='/findings']")
     errors = "[...document.querySelectorAll('.finding.error')].map(finding => finding.innerText).join()"
     expect("an error of the doctor's", "wg5" in browser.run(errors))
     see(browser, "findings")
+
+    browser.click("header nav a[href='/sessions']")
+    expect("this session is in the list", "(this one)" in browser.run("document.body.innerText"))
+    see(browser, "sessions")
     browser.go(f"{page}/tunnels/none")
     see(browser, "error")
 

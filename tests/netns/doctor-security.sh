@@ -166,7 +166,7 @@ reports "its table is deleted" protection-missing
 tells "is gone"
 heal protection-missing
 sound "after the reload"
-on h1 nft flush chain $table forward
+on h1 nft "flush chain $table forward; add rule $table forward accept"
 reports "its rules are deleted" protection-missing metadata-reachable
 tells "ClientIsolation, Gateway, Inbound = replies are not in force for IPv4: packets of one client to another, "
 tells "for IPv6: .*, new connections from up0 to clients pass"
@@ -190,7 +190,7 @@ reports "what was opened for the tunnel is open to others" forwards-between-othe
 tells "packets pass from up0 to e1, up0 to lan1"
 heal forwards-between-others
 sound "after the reload"
-on h1 nft flush table inet linerate_forwarding
+on h1 nft "flush table inet linerate_forwarding; add rule inet linerate_forwarding forward accept"
 reports "it is empty" forwards-between-others
 heal forwards-between-others
 sound "after the reload"

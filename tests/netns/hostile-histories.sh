@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 600
+# timeout: 1200
 # Random histories of a client with a kill switch and of a gateway among hostile neighbours: up, reload, down, dead daemons,
 # advertisements, DHCP answers, redirects, claims, other default routes; after each event every packet that arrives is lawful.
 #

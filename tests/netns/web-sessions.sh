@@ -25,7 +25,7 @@ for who in jar laptop phone; do expect "$who" 200 "$(sees $who)"; done
 
 say "one of them, from the page"
 on h1 curl -s -b "$WORK/jar" "$PAGE/sessions" >"$WORK/sessions.html"
-expect "sessions in the list" 3 "$(grep -o '<tr><td>' "$WORK/sessions.html" | wc -l)"
+expect "sessions in the list" 3 "$(grep -o '<tr><th scope="row">' "$WORK/sessions.html" | wc -l)"
 expect "kept ones" 1 "$(grep -o 'kept on its browser' "$WORK/sessions.html" | wc -l)"
 kept=$(grep -oP '<tr>(?:(?!</tr>).)*kept on its browser(?:(?!</tr>).)*</tr>' "$WORK/sessions.html" | grep -oP 'name="session" value="\K[0-9a-f]+')
 expect "ending it without the form's secret" 403 "$(told -b "$WORK/jar" -d "session=$kept" "$PAGE/sessions")"

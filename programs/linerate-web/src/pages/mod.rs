@@ -124,17 +124,17 @@ pub(crate) fn sessions(viewer: &Viewer, all: &[(Hash, Session)], own: &str, now:
         &html! {
             h1 { "Sessions" }
             p.soft { "Who is logged in to this page. " code { "sudo linerate-web logout --all" } " ends them all." }
-            table {
+            table.peers {
                 thead { tr { th { "Session" } th { "May" } th { "Logged in" } th { "Last used" } th { "Ends" } th {} } }
                 tbody {
                     @for (id, session) in all {
                         @let name = label(id);
                         tr {
-                            td { code { (name) } @if name == own { " (this one)" } }
-                            td { @if session.role == Role::Writer { "change" } @else { "look" } }
-                            td { (units::ago(now.saturating_sub(session.begun))) }
-                            td { (units::ago(now.saturating_sub(session.used))) }
-                            td {
+                            th scope="row" { code { (name) } @if name == own { " (this one)" } }
+                            td data-label="May" { @if session.role == Role::Writer { "change" } @else { "look" } }
+                            td data-label="Logged in" { (units::ago(now.saturating_sub(session.begun))) }
+                            td data-label="Last used" { (units::ago(now.saturating_sub(session.used))) }
+                            td data-label="Ends" {
                                 "in " (units::span(session.end.saturating_sub(now)))
                                 @if session.kept.is_some() { ", kept on its browser" }
                             }

@@ -31,6 +31,12 @@ pub fn confine_proxy(_: &ProxyConfinement) -> InForce {
     InForce { landlock: 0, memory_closed: false, filtered: false, missing }
 }
 
+/// # Errors
+/// Always: only the daemon's own limit (RLIMIT_CORE) keeps cores from being written.
+pub fn deny_tracing() -> Result<(), String> {
+    Err("macOS has no call against it".to_owned())
+}
+
 /// There is nothing of a thread alone.
 pub fn confine_proxy_thread(_: &ProxyConfinement) -> (u64, Vec<String>) {
     (0, Vec::new())

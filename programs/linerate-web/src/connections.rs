@@ -6,22 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::guard::network;
 use crate::server::{Server, locked};
-use crate::sessions::Role;
 
 /// The most connections at a time. One more takes the place of the oldest whose client has shown no session: any user of
 /// this host, or any host, can open as many as he likes, and who is logged in is not to notice.
-const MOST: usize = 128;
+const MOST: usize = 512;
 
 /// So many of them may be of one source that is elsewhere; a browser has six.
 const MOST_OF_A_SOURCE: usize = 32;
@@ -39,13 +41,21 @@ const END: Duration = Duration::from_secs(90);
 #[derive(Default)]
 struct Places(Mutex<Vec<Arc<Place>>>);
 
-/// The place of a connection.
+/// The place of a connection, which its requests carry.
 #[derive(Default)]
-struct Place {
+pub(crate) struct Place {
     /// Its client has shown a session.
     is_logged_in: AtomicBool,
     /// Another connection has its place.
     is_taken: Notify,
+}
+
+impl Place {
+    /// Keeps the place from here on: a request has shown a session. That is before its answer, for which the helper may
+    /// take longer than somebody who opens connections takes for `MOST` of them.
+    pub(crate) fn keep(&self) {
+        self.is_logged_in.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Places {
@@ -139,6 +149,9 @@ pub(crate) async fn accept_tcp(listener: &TcpListener, server: Arc<Server>, tls:
             places.give_back(&place);
             drop(share);
         });
+        // Connections speak before the next one is accepted: in a flood of them, each would else lose its place before
+        // its request is read.
+        yield_now().await;
     }
 }
 
@@ -159,23 +172,19 @@ pub(crate) async fn accept_unix(listener: &UnixListener, server: Arc<Server>) ->
             }
             places.give_back(&place);
         });
+        yield_now().await;
     }
 }
 
 /// Answers the requests of a connection.
-async fn converse<S>(stream: S, server: Arc<Server>, peer: Option<IpAddr>, is_tls: bool, place: &Place)
+async fn converse<S>(stream: S, server: Arc<Server>, peer: Option<IpAddr>, is_tls: bool, place: &Arc<Place>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let service = service_fn(|request| {
+    let service = service_fn(|mut request: Request<Incoming>| {
         let server = server.clone();
-        async move {
-            let answer = server.answer(request, peer, is_tls).await;
-            if answer.extensions().get::<Role>().is_some() {
-                place.is_logged_in.store(true, Ordering::Relaxed);
-            }
-            Ok::<_, std::convert::Infallible>(answer)
-        }
+        request.extensions_mut().insert(place.clone());
+        async move { Ok::<_, std::convert::Infallible>(server.answer(request, peer, is_tls).await) }
     });
     let mut connection = http1::Builder::new();
     connection.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(16 << 10).max_headers(64);
@@ -189,11 +198,14 @@ where
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::Full;
+    use hyper::body::Bytes;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
     use tokio::time::Instant;
 
     use super::*;
     use crate::server::tests::host;
+    use crate::sessions::Role;
 
     const REQUEST: &[u8] = b"GET /style.css HTTP/1.1\r\nHost: localhost:7789\r\n\r\n";
 
@@ -214,7 +226,7 @@ mod tests {
                 let (mut client, stream) = duplex(64 << 10);
                 client.write_all(said).await.unwrap();
                 let started = Instant::now();
-                let place = Place::default();
+                let place = Arc::default();
                 let conversation = converse(stream, host.server.clone(), None, false, &place);
                 timeout(Duration::from_secs(3600), conversation).await.expect("it never ends");
                 assert!(started.elapsed() <= PATIENCE + Duration::from_secs(1), "{:?}", started.elapsed());
@@ -230,7 +242,7 @@ mod tests {
             // As many requests as are taken, and nothing is read.
             tokio::spawn(async move { while client.write_all(REQUEST).await.is_ok() {} });
             let started = Instant::now();
-            let place = Place::default();
+            let place = Arc::default();
             let conversation = converse(stream, host.server.clone(), None, false, &place);
             timeout(Duration::from_secs(3600), conversation).await.expect("it never ends");
             assert!(started.elapsed() <= LIFE + END + Duration::from_secs(1), "{:?}", started.elapsed());
@@ -243,7 +255,7 @@ mod tests {
         run(async {
             let (mut client, stream) = duplex(64 << 10);
             let server = host.server.clone();
-            tokio::spawn(async move { converse(stream, server, None, false, &Place::default()).await });
+            tokio::spawn(async move { converse(stream, server, None, false, &Arc::default()).await });
             let (mut answers, mut some) = (0, [0; 64 << 10]);
             while client.write_all(REQUEST).await.is_ok() && client.read(&mut some).await.unwrap_or(0) > 0 {
                 answers += 1;
@@ -257,16 +269,30 @@ mod tests {
     fn a_full_house_makes_room_for_one_more_unless_all_are_logged_in() {
         let places = Places::default();
         let all: Vec<_> = (0..MOST).map(|_| places.take().unwrap()).collect();
-        let log_in = |place: &Arc<Place>| place.is_logged_in.store(true, Ordering::Relaxed);
-        log_in(&all[0]);
+        all[0].keep();
         let more: Vec<_> = (0..MOST - 1).map(|_| places.take().unwrap()).collect();
         assert!(locked(&places.0).iter().any(|place| Arc::ptr_eq(place, &all[0])), "who is logged in stays");
         assert!(!locked(&places.0).iter().any(|place| all[1..].iter().any(|old| Arc::ptr_eq(place, old))));
-        more.iter().for_each(log_in);
+        more.iter().for_each(|place| place.keep());
         assert!(places.take().is_none());
         places.give_back(&more[0]);
         assert!(places.take().is_some());
         assert_eq!(locked(&places.0).len(), MOST);
+    }
+
+    #[test]
+    fn a_place_is_kept_once_a_session_is_shown_however_long_the_answer_takes() {
+        let host = host();
+        let (cookie, _) = host.log_in(Role::Reader);
+        for (cookie, is_kept) in [(cookie.as_str(), true), ("linerate-session=0", false)] {
+            let request = Request::builder().uri("/").header("host", "localhost:7789").header("cookie", cookie);
+            let mut request = request.body(Full::<Bytes>::default()).unwrap();
+            let place = Arc::<Place>::default();
+            request.extensions_mut().insert(place.clone());
+            // The answer is not waited for.
+            run(async { drop(timeout(Duration::ZERO, host.server.answer(request, None, false)).await) });
+            assert_eq!(place.is_logged_in.load(Ordering::Relaxed), is_kept, "{cookie}");
+        }
     }
 
     #[test]

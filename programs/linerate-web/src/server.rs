@@ -1,7 +1,7 @@
 //! From a connection to an answer: limits, then who asks, from where, and whether they may, then the page.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -17,6 +17,7 @@ use maud::Markup;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
+use crate::connections::Place;
 use crate::guard::Guard;
 use crate::helper::Helper;
 use crate::history::Window;
@@ -80,17 +81,16 @@ impl Server {
         let (parts, body) = request.into_parts();
         let source = origin::source(&parts.headers, peer, is_tls, self.proxy);
         let found = self.session(&parts.headers, source);
+        if let (Some(_), Some(place)) = (&found, parts.extensions.get::<Arc<Place>>()) {
+            place.keep();
+        }
         let mut answer = match self.dispatch(&parts, body, source, found.as_ref()).await {
             Ok(answer) | Err(answer) => answer,
         };
-        if let Some(Found { role, replacement, .. }) = found {
-            // Its connection has a place that nobody takes from it.
-            answer.extensions_mut().insert(role);
-            // An answer that logs in or out sets the cookie itself.
-            if let Some((secret, seconds)) = replacement.filter(|_| !answer.headers().contains_key(header::SET_COOKIE))
-            {
-                set_cookie(&mut answer, &secret, seconds, source.is_tls);
-            }
+        // An answer that logs in or out sets the cookie itself.
+        let replacement = found.and_then(|found| found.replacement);
+        if let Some((secret, seconds)) = replacement.filter(|_| !answer.headers().contains_key(header::SET_COOKIE)) {
+            set_cookie(&mut answer, &secret, seconds, source.is_tls);
         }
         let headers = answer.headers_mut();
         let fixed = [

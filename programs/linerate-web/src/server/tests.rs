@@ -95,7 +95,7 @@ impl Host {
     }
 
     /// A session's cookie, and the secret of its forms.
-    fn log_in(&self, role: Role) -> (String, String) {
+    pub(crate) fn log_in(&self, role: Role) -> (String, String) {
         let token = make_token(self.state.path(), role, wall()).unwrap();
         let answered = self.ask(&Method::POST, "/login", &[], &format!("token={}", *token));
         assert_eq!(answered.status, 303);

@@ -27,8 +27,15 @@ pub(crate) const KEPT_LIFE: Duration = Duration::from_hours(30 * 24);
 /// After this long the secret of a kept session is replaced when it is used.
 const ROTATION: Duration = Duration::from_hours(1);
 
-/// For how long requests with the secret before may still be on their way once the new one has come.
+/// How long a request with the secret before is accepted after the new one was shown, and how long a browser that asks
+/// several times at once is sent the same new one.
 const GRACE: Duration = Duration::from_mins(1);
+
+/// The precision of a session's last use; its file is not written more often for that.
+const USE: Duration = Duration::from_mins(1);
+
+/// The length of a secret of 160 bits as hexadecimal digits.
+const DIGITS: usize = 40;
 
 /// The most tokens that wait, and the most sessions.
 const MOST: usize = 64;
@@ -64,14 +71,18 @@ pub(crate) struct Session {
     /// Seconds since 1970, as all times here.
     pub(crate) end: u64,
     pub(crate) begun: u64,
+    /// Within the last minute of its use.
     pub(crate) used: u64,
     /// It is kept on its browser.
     pub(crate) kept: Option<Rotation>,
 }
 
-/// The secrets of a kept session, as hashes. The browser's secret is replaced while it is used, so that a copy of it is
-/// noticed: of the browser and the one with the copy, one comes with the old secret after the other has had the new one.
-/// An answer with a new secret may get lost, so the present one holds until the new one has come.
+/// The secrets of a kept session, as hashes.
+///
+/// A secret has two halves. The first stays, and its hash is the session's name. The second is replaced while the session
+/// is used, which reveals a copy: once the browser or the thief has used a new secret, the other one shows an old one. The
+/// name makes it an old one of this session, however often the secret was replaced since. An answer with a new secret may
+/// get lost, so the current one holds until the new one is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rotation {
     current: Hash,
@@ -101,6 +112,17 @@ fn hash(secret: &str) -> Hash {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Replaces the second half of a kept session's secret, or adds one to a first half.
+fn with_new_end(secret: &str) -> Result<Zeroizing<String>, String> {
+    let beginning = secret.get(..DIGITS).unwrap_or(secret);
+    Ok(Zeroizing::new([beginning, &*self::secret()?].concat()))
+}
+
+/// The name of the session that shows this secret: the hash of the part that stays.
+fn id_of(shown: &str) -> Hash {
+    hash(shown.get(..DIGITS).unwrap_or(shown))
 }
 
 /// A new secret of 160 bits, as hexadecimal digits.
@@ -166,6 +188,7 @@ pub(crate) fn end_all(state: &Path, now: u64) -> Result<usize, String> {
         io::ErrorKind::NotFound => no_state(&folder, &error),
         _ => format!("cannot change {}: {error}; try again as root (sudo)", folder.display()),
     };
+    let _lock = lock(&folder).map_err(failed)?;
     let known = read(&folder, now).map_err(failed)?;
     known.keys().try_for_each(|id| fs::remove_file(folder.join(id))).map_err(failed)?;
     Ok(known.len())
@@ -175,6 +198,8 @@ pub(crate) fn end_all(state: &Path, now: u64) -> Result<usize, String> {
 pub(crate) struct Sessions {
     state: PathBuf,
     known: HashMap<Hash, Session>,
+    /// New secrets of kept sessions that were sent a moment ago and have not come back, and when that was.
+    sent: HashMap<Hash, (Zeroizing<String>, u64)>,
 }
 
 impl Sessions {
@@ -194,7 +219,7 @@ impl Sessions {
         let known = opened().map_err(|error: io::Error| {
             format!("cannot use {}: {error}; --state names another folder", state.display())
         })?;
-        Ok(Self { state: state.to_owned(), known })
+        Ok(Self { state: state.to_owned(), known, sent: HashMap::new() })
     }
 
     /// Takes a token, and begins a session, which may be `kept` on its browser: its secret, what it may do, and for how
@@ -212,10 +237,11 @@ impl Sessions {
         if fs::remove_file(&path).is_err() {
             return Ok(None);
         }
-        let secret = secret()?;
+        let first = secret()?;
+        let secret = if kept { with_new_end(&first)? } else { first };
         let life = if kept { KEPT_LIFE } else { SESSION_LIFE }.as_secs();
         let kept = kept.then(|| Rotation { current: hash(&secret), since: now, next: None, old: None });
-        self.begin(hash(&secret), Session { role: token.role, end: now + life, begun: now, used: now, kept }, now)?;
+        self.begin(id_of(&secret), Session { role: token.role, end: now + life, begun: now, used: now, kept }, now)?;
         Ok(Some((secret, token.role, life)))
     }
 
@@ -226,7 +252,8 @@ impl Sessions {
             self.end(&oldest);
         }
         let folder = sessions_folder(&self.state);
-        write(&folder, &id, &session).map_err(|error| format!("cannot write to {}: {error}", folder.display()))?;
+        let written = lock(&folder).and_then(|_lock| write(&folder, &id, &session));
+        written.map_err(|error| format!("cannot write to {}: {error}", folder.display()))?;
         self.known.insert(id, session);
         Ok(())
     }
@@ -235,39 +262,57 @@ impl Sessions {
     fn forget_ended(&mut self, now: u64) {
         let folder = sessions_folder(&self.state);
         self.known.retain(|id, session| now < session.end && folder.join(id).exists());
+        self.sent.retain(|id, (_, then)| now <= *then + GRACE.as_secs() && self.known.contains_key(id));
     }
 
     /// The session of that secret.
     ///
     /// # Errors
     /// It is over, because its secret had been replaced: somebody has a copy.
-    pub(crate) fn find(&mut self, secret_shown: &str, now: u64) -> Result<Option<Found>, Copied> {
-        let shown = hash(secret_shown);
+    pub(crate) fn find(&mut self, shown: &str, now: u64) -> Result<Option<Found>, Copied> {
         self.forget_ended(now);
-        let Some((id, session)) = self.known.iter_mut().find(|(id, session)| session.has(id, &shown)) else {
+        let id = id_of(shown);
+        let is_long = shown.len() > DIGITS;
+        let Some(session) = self.known.get_mut(&id).filter(|session| session.kept.is_some() == is_long) else {
             return Ok(None);
         };
-        let id = id.clone();
-        session.used = now;
-        let mut replacement = None;
-        if let Some(rotation) = &mut session.kept {
-            match rotation.show(&shown, now) {
-                Shown::Current => {}
-                Shown::Due => {
-                    if let Ok(new) = secret() {
-                        rotation.next = Some(hash(&new));
-                        replacement = Some((new, session.end - now));
-                    }
-                }
-                Shown::Copy => {
-                    self.end(&id);
-                    return Err(Copied(label(&id)));
-                }
-            }
-            // What could not be written is as before after a restart, and the browser logs in again.
-            let _ = write(&sessions_folder(&self.state), &id, session);
+        let is_used_anew = now >= session.used + USE.as_secs();
+        if is_used_anew {
+            session.used = now;
         }
-        Ok(Some(Found { role: session.role, id, replacement }))
+        let meaning = session.kept.as_mut().map_or(Shown::Current, |rotation| rotation.show(&hash(shown), now));
+        if is_used_anew || matches!(meaning, Shown::New) {
+            // If this fails, a restart finds the new secret as the next one, which is as good.
+            let _ = rewrite(&sessions_folder(&self.state), &id, session);
+        }
+        let (role, left) = (session.role, session.end - now);
+        let replacement = match meaning {
+            Shown::Current | Shown::New => None,
+            Shown::Due => self.replace(&id, shown, now).map(|secret| (secret, left)),
+            Shown::Copy => {
+                self.end(&id);
+                return Err(Copied(label(&id)));
+            }
+        };
+        Ok(Some(Found { role, id, replacement }))
+    }
+
+    /// Makes a new secret for a kept session; `None` if it cannot be written. Several windows that ask at once are sent
+    /// the same one, because the browser keeps whichever answer comes last.
+    fn replace(&mut self, id: &str, shown: &str, now: u64) -> Option<Zeroizing<String>> {
+        if let Some((secret, _)) = self.sent.get(id) {
+            return Some(secret.clone());
+        }
+        let secret = with_new_end(shown).ok()?;
+        let session = self.known.get_mut(id)?;
+        let rotation = session.kept.as_mut()?;
+        let before = rotation.next.replace(hash(&secret));
+        if rewrite(&sessions_folder(&self.state), id, session).is_err() {
+            session.kept.as_mut()?.next = before;
+            return None;
+        }
+        self.sent.insert(id.to_owned(), (secret.clone(), now));
+        Some(secret)
     }
 
     /// All sessions, the latest first, with their names.
@@ -281,6 +326,7 @@ impl Sessions {
     /// Ends the session of that name.
     pub(crate) fn end(&mut self, id: &str) {
         self.known.remove(id);
+        self.sent.remove(id);
         let _ = fs::remove_file(sessions_folder(&self.state).join(id));
     }
 }
@@ -289,21 +335,11 @@ impl Sessions {
 #[derive(Debug)]
 pub(crate) struct Copied(pub(crate) String);
 
-impl Session {
-    /// Whether this session, of the name `id`, has or had the secret with this hash.
-    fn has(&self, id: &str, shown: &str) -> bool {
-        match &self.kept {
-            None => id == shown,
-            Some(Rotation { current, next, old, .. }) => {
-                current == shown || [next, old].iter().any(|hash| hash.as_deref() == Some(shown))
-            }
-        }
-    }
-}
-
 /// What the secret that was shown means for a kept session.
 enum Shown {
     Current,
+    /// It is the new one, and is the current one from here on.
+    New,
     /// It is the current one, and is to be replaced.
     Due,
     /// It was replaced, and the new one is in use.
@@ -313,20 +349,35 @@ enum Shown {
 impl Rotation {
     fn show(&mut self, shown: &str, now: u64) -> Shown {
         if self.next.as_deref() == Some(shown) {
-            let current = std::mem::replace(&mut self.current, shown.to_owned());
-            *self = Self { current: std::mem::take(&mut self.current), since: now, next: None, old: Some(current) };
-            return Shown::Current;
+            let old = std::mem::replace(&mut self.current, shown.to_owned());
+            (self.since, self.next, self.old) = (now, None, Some(old));
+            return Shown::New;
         }
         if self.current != shown {
-            return if now <= self.since + GRACE.as_secs() { Shown::Current } else { Shown::Copy };
+            let is_on_its_way = self.old.as_deref() == Some(shown) && now <= self.since + GRACE.as_secs();
+            return if is_on_its_way { Shown::Current } else { Shown::Copy };
         }
         if now >= self.since + ROTATION.as_secs() { Shown::Due } else { Shown::Current }
     }
 }
 
-/// Writes the file of a session or token: its end, its role, its beginning and, if it is kept, its rotation.
+/// Locks the folder against `linerate-web logout`: a session whose file is being written would come back.
+fn lock(folder: &Path) -> io::Result<fs::File> {
+    let folder = fs::File::open(folder)?;
+    folder.lock()?;
+    Ok(folder)
+}
+
+/// Writes the file of a session again, unless somebody has removed it.
+fn rewrite(folder: &Path, name: &str, session: &Session) -> io::Result<()> {
+    let _lock = lock(folder)?;
+    fs::metadata(folder.join(name))?;
+    write(folder, name, session)
+}
+
+/// Writes the file of a session or token: its end, its role, its beginning, its last use and, if it is kept, its rotation.
 fn write(folder: &Path, name: &str, session: &Session) -> io::Result<()> {
-    let mut text = format!("{} {} {}", session.end, session.role.word(), session.begun);
+    let mut text = format!("{} {} {} {}", session.end, session.role.word(), session.begun, session.used);
     if let Some(Rotation { current, since, next, old }) = &session.kept {
         let word = |hash: &Option<Hash>| hash.clone().unwrap_or_else(|| "-".to_owned());
         text += &format!(" {current} {since} {} {}", word(next), word(old));
@@ -353,18 +404,17 @@ fn read(folder: &Path, now: u64) -> io::Result<HashMap<Hash, Session>> {
 fn read_one(path: &Path) -> Option<Session> {
     let text = fs::read_to_string(path).ok()?;
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    let (end, role, begun, kept) = match words[..] {
-        [end, role, begun] => (end, role, begun, None),
-        [end, role, begun, current, since, next, old] => {
+    let [end, role, begun, used, ref rotation @ ..] = words[..] else { return None };
+    let kept = match *rotation {
+        [] => None,
+        [current, since, next, old] => {
             let hash = |word: &str| (word != "-").then(|| word.to_owned());
-            let rotation =
-                Rotation { current: current.to_owned(), since: since.parse().ok()?, next: hash(next), old: hash(old) };
-            (end, role, begun, Some(rotation))
+            Some(Rotation { current: current.to_owned(), since: since.parse().ok()?, next: hash(next), old: hash(old) })
         }
         _ => return None,
     };
-    let begun = begun.parse().ok()?;
-    Some(Session { end: end.parse().ok()?, role: Role::from_word(role)?, begun, used: begun, kept })
+    let time = |word: &str| word.parse().ok();
+    Some(Session { role: Role::from_word(role)?, end: time(end)?, begun: time(begun)?, used: time(used)?, kept })
 }
 
 #[cfg(test)]
@@ -437,14 +487,94 @@ mod tests {
         let hour = ROTATION.as_secs();
         let mut rotated = |secret: &str, now| sessions.find(secret, now).map(|found| found.unwrap().replacement);
         let lost = rotated(&old, hour).unwrap().unwrap().0;
-        let (new, _) = rotated(&old, hour + 5).unwrap().expect("the answer may have got lost");
-        assert!(rotated(&new, hour + 6).unwrap().is_none());
-        assert!(rotated(&old, hour + 6 + GRACE.as_secs()).unwrap().is_none(), "a request that was on its way");
-        assert!(rotated(&old, hour + 7 + GRACE.as_secs()).is_err(), "a copy");
-        let late = hour + 8 + GRACE.as_secs();
+        let later = hour + GRACE.as_secs() + 1;
+        let (new, _) = rotated(&old, later).unwrap().expect("the answer may have got lost");
+        assert_ne!(new, lost, "nor may a copy wait for it");
+        assert!(rotated(&new, later + 1).unwrap().is_none());
+        assert!(rotated(&old, later + 1 + GRACE.as_secs()).unwrap().is_none(), "a request that was on its way");
+        assert!(rotated(&old, later + 2 + GRACE.as_secs()).is_err(), "a copy");
+        let late = later + 3 + GRACE.as_secs();
         assert_eq!(role_of(&mut sessions, &new, late), None, "it has ended for both");
         assert_eq!(role_of(&mut sessions, &lost, late), None);
         assert_eq!(role_of(&mut sessions, &other, late), Some(Role::Reader), "others go on");
+    }
+
+    #[test]
+    fn an_old_secret_ends_its_session_however_often_it_was_replaced_since() {
+        let state = tempfile::tempdir().unwrap();
+        for replaced in 1..10 {
+            let mut sessions = Sessions::open(state.path(), 0).unwrap();
+            let first = log_in(&mut sessions, true, 0);
+            let mut secret = first.clone();
+            let mut now = 0;
+            for _ in 0..replaced {
+                now += ROTATION.as_secs();
+                secret = sessions.find(&secret, now).unwrap().unwrap().replacement.unwrap().0;
+                assert!(sessions.find(&secret, now).unwrap().is_some());
+            }
+            let mut sessions = Sessions::open(state.path(), now).unwrap();
+            assert!(sessions.find(&first, now + GRACE.as_secs() + 1).is_err(), "replaced {replaced} times");
+            assert_eq!(role_of(&mut sessions, &secret, now), None);
+        }
+    }
+
+    #[test]
+    fn windows_that_ask_at_once_stay_logged_in_whichever_answer_comes_last() {
+        let state = tempfile::tempdir().unwrap();
+        let mut sessions = Sessions::open(state.path(), 0).unwrap();
+        let mut secret = log_in(&mut sessions, true, 0);
+        for time in 1..5 {
+            let now = time * (ROTATION + GRACE).as_secs();
+            let mut replacement = || sessions.find(&secret, now).unwrap().unwrap().replacement.unwrap().0;
+            let sent = [replacement(), replacement(), replacement()];
+            for new in &sent {
+                assert_eq!(role_of(&mut sessions, new, now + 1), Some(Role::Reader));
+            }
+            assert_eq!(role_of(&mut sessions, &sent[0], now + 2 * GRACE.as_secs()), Some(Role::Reader));
+            secret = sent[0].clone();
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_secret_and_more_than_one_are_no_session() {
+        let state = tempfile::tempdir().unwrap();
+        let mut sessions = Sessions::open(state.path(), 0).unwrap();
+        let (usual, kept) = (log_in(&mut sessions, false, 0), log_in(&mut sessions, true, 0));
+        let most = |text: &str, length| text[..length].to_owned();
+        for shown in
+            ["", "\u{e9}", &most(&kept, DIGITS), &most(&usual, DIGITS - 1), &format!("{}0", *usual), &usual.repeat(2)]
+        {
+            assert_eq!(role_of(&mut sessions, shown, 0), None, "{shown}");
+        }
+        assert_eq!(
+            (role_of(&mut sessions, &usual, 0), role_of(&mut sessions, &kept, 0)),
+            (Some(Role::Reader), Some(Role::Reader))
+        );
+    }
+
+    #[test]
+    fn a_session_that_has_ended_elsewhere_is_not_written_again() {
+        let state = tempfile::tempdir().unwrap();
+        let mut sessions = Sessions::open(state.path(), 0).unwrap();
+        let secret = log_in(&mut sessions, true, 0);
+        let (id, session) = sessions.all(0).remove(0);
+        assert_eq!(end_all(state.path(), 0).unwrap(), 1);
+        assert!(rewrite(&sessions_folder(state.path()), &id, &session).is_err(), "a request that was under way");
+        assert_eq!(role_of(&mut sessions, &secret, ROTATION.as_secs()), None);
+        assert_eq!(fs::read_dir(sessions_folder(state.path())).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_last_use_is_known_after_a_restart() {
+        let state = tempfile::tempdir().unwrap();
+        for kept in [false, true] {
+            let mut sessions = Sessions::open(state.path(), 0).unwrap();
+            let secret = log_in(&mut sessions, kept, 0);
+            assert!(role_of(&mut sessions, &secret, 500).is_some());
+            let mut sessions = Sessions::open(state.path(), 1000).unwrap();
+            assert_eq!(sessions.all(1000)[0].1.used, 500);
+            end_all(state.path(), 1000).unwrap();
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 240
+# timeout: 120
 # Another user of the host guesses tokens and holds connections: who has a token logs in at once, and who is logged in goes on.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
@@ -30,30 +30,3 @@ for _ in 1 2 3; do
   expect "logging in" 303 "$(told -m 5 -d "token=$(token)" "$PAGE/login")"
 done
 kill "$holder"
-
-say "connections that say nothing, opened as fast as two processes can"
-cat >"$WORK/rush.py" <<'PYTHON'
-import collections, socket
-held = collections.deque()
-while True:
-    held.append(socket.socket())
-    held[-1].setblocking(False)
-    held[-1].connect_ex(("127.0.0.1", 7789))
-    if len(held) > 500:
-        held.popleft().close()
-PYTHON
-chmod 644 "$WORK/rush.py"
-rushing=()
-for _ in 1 2; do
-  as_stranger python3 "$WORK/rush.py" &
-  rushing+=($!)
-done
-wait_for 20 "hundreds of them" eval '(($(on h1 ss -Hnt state established dport = :7789 | wc -l) >= 300))'
-# A full queue of the kernel drops one now and then, and its client tries again after a second.
-answered=0
-for _ in {1..10}; do
-  [[ $(told -m 10 -b "$WORK/jar" "$PAGE/") != 200 ]] || answered=$((answered + 1))
-  [[ $(told -m 10 -d "token=$(token)" "$PAGE/login") != 303 ]] || answered=$((answered + 1))
-done
-expect_at_least "pages and logins of 20 meanwhile" 15 "$answered"
-kill "${rushing[@]}"

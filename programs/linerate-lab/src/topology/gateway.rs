@@ -37,7 +37,7 @@ impl Testbed {
     pub(crate) fn open_gateway(&self, inner: &str, inside: Network) -> Result<()> {
         let (Some(gateway), Some(nat)) = (self.gateway(), self.translates()) else { return Ok(()) };
         gateway.forward()?;
-        load_rules(gateway, &rules(inner, nat.then_some(inside)))
+        load_rules(gateway, &rules(inner, inside, nat))
     }
 }
 
@@ -64,39 +64,67 @@ fn load_rules(host: &Host, rules: &str) -> Result<()> {
     })
 }
 
-/// The rules by which `linerate up` opens a gateway (`linerate plan` prints them), for subjects that have none:
-/// which packets pass between `inner` and the server's side, and how long TCP segments may be. `translated` is the
-/// network whose addresses become the gateway's. Those of a subject before this one are replaced.
-fn rules(inner: &str, translated: Option<Network>) -> String {
+/// The rules by which `linerate up` opens a gateway (`linerate plan` prints them), for subjects that have none: which
+/// packets pass between `inner` and the server's side, how long TCP segments may be, and what is dropped beside. The
+/// clients' network is `inside`; with `nat` its addresses become the gateway's. Those of a subject before this one are
+/// replaced.
+fn rules(inner: &str, inside: Network, nat: bool) -> String {
     let opens_tcp = "tcp flags & (syn | rst) == syn";
     let segment = |headers: u32| MTU - headers;
-    let nat = translated.map_or_else(String::new, |network| {
-        let [v4, v6] = AddressFamily::BOTH.map(|family| network.prefix(family));
+    let [v4, v6] = AddressFamily::BOTH.map(|family| inside.prefix(family));
+    let networks = |name: &str| {
         format!(
-            "set masqueraded4 {{ type ipv4_addr; flags interval; elements = {{ {}/{} }}; }}
-            set masqueraded6 {{ type ipv6_addr; flags interval; elements = {{ {}/{} }}; }}
-            chain nat {{
+            "set {name}4 {{ type ipv4_addr; flags interval; elements = {{ {}/{} }}; }}
+            set {name}6 {{ type ipv6_addr; flags interval; elements = {{ {}/{} }}; }}",
+            v4.0, v4.1, v6.0, v6.1
+        )
+    };
+    let nat = if nat {
+        networks("masqueraded")
+            + "
+            chain nat {
                 type nat hook postrouting priority srcnat;
                 oifname @gateways ip saddr @masqueraded4 masquerade
                 oifname @gateways ip6 saddr @masqueraded6 masquerade
-            }}",
-            v4.0, v4.1, v6.0, v6.1
-        )
-    });
+            }"
+    } else {
+        String::new()
+    };
     format!(
         "table inet gateway
         delete table inet gateway
         table inet gateway {{
+            set services4 {{
+                type ipv4_addr; flags interval
+                elements = {{ 100.100.100.200, 168.63.129.16, 169.254.0.0/16, 192.0.0.192 }}
+            }}
+            set services6 {{
+                type ipv6_addr; flags interval
+                elements = {{ fd00:ec2::254, fd20:ce::254, fe80::/10 }}
+            }}
+            {}
             set gateways {{ type ifname; elements = {{ \"{UPLINK}\" }}; }}
             chain forward {{
-                type filter hook forward priority filter;
+                type filter hook forward priority filter; policy drop;
+                iifname \"{inner}\" ip daddr @services4 counter drop
+                iifname \"{inner}\" ip6 daddr @services6 counter drop
                 iifname \"{inner}\" oifname \"{inner}\" accept
+                iifname != \"{inner}\" ip saddr @clients4 counter drop
+                iifname != \"{inner}\" ip6 saddr @clients6 counter drop
                 iifname \"{inner}\" oifname @gateways accept
                 iifname \"{inner}\" ct status dnat accept
                 iifname \"{inner}\" counter drop
                 oifname \"{inner}\" ct status dnat ct state established,related accept
                 oifname \"{inner}\" iifname @gateways ct state established,related accept
                 oifname \"{inner}\" counter drop
+                accept
+            }}
+            chain sources {{
+                type filter hook prerouting priority raw;
+                iifname \"lo\" accept
+                iifname \"{inner}\" accept
+                ip saddr @clients4 counter drop
+                ip6 saddr @clients6 counter drop
             }}
             chain segments {{
                 type filter hook forward priority mangle;
@@ -105,7 +133,25 @@ fn rules(inner: &str, translated: Option<Network>) -> String {
                 iifname \"{inner}\" meta nfproto ipv6 {opens_tcp} tcp option maxseg size set {}
             }}
             {nat}
+        }}
+        table inet forwarding
+        delete table inet forwarding
+        table inet forwarding {{
+            set tunnels {{ type ifname; elements = {{ \"{inner}\" }}; }}
+            set opened4 {{ type ifname; elements = {{ \"{UPLINK}\" }}; }}
+            set opened6 {{ type ifname; elements = {{ \"{UPLINK}\" }}; }}
+            chain forward {{
+                type filter hook forward priority filter; policy drop;
+                iifname @tunnels accept
+                oifname @tunnels accept
+                ct state established,related accept
+                ct status dnat accept
+                meta nfproto ipv4 iifname @opened4 counter drop
+                meta nfproto ipv6 iifname @opened6 counter drop
+                accept
+            }}
         }}",
+        networks("clients"),
         segment(40),
         segment(60)
     )
@@ -155,16 +201,18 @@ mod tests {
 
     #[test]
     fn forwarding_rules_name_both_interfaces() {
-        let text = rules("wg-gateway", Some(Network::TUNNEL));
+        let text = rules("wg-gateway", Network::TUNNEL, true);
         let forward = text.split("chain forward").nth(1).and_then(|rest| rest.split("chain").next()).unwrap();
-        let is_own = |line: &&str| line.contains("accept") && !line.contains("ct status dnat");
+        // The last rule accepts what is not of the tunnel.
+        let is_own =
+            |line: &&str| line.contains(" accept") && line.trim() != "accept" && !line.contains("ct status dnat");
         let accepting = forward.lines().filter(is_own).collect::<Vec<_>>();
         assert_eq!(accepting.len(), 3);
         assert!(accepting.iter().all(|line| line.contains("iifname ") && line.contains("oifname ")));
         assert!(
             text.contains("{ fd02::/64 }")
                 && text.contains("masquerade")
-                && !rules("wg-gateway", None).contains("masquerade")
+                && !rules("wg-gateway", Network::TUNNEL, false).contains("masquerade")
         );
     }
 

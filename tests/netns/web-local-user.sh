@@ -30,3 +30,18 @@ for _ in 1 2 3; do
   expect "logging in" 303 "$(told -m 5 -d "token=$(token)" "$PAGE/login")"
 done
 kill "$holder"
+
+say "connections of somebody who may only look, more than the page has places"
+expect "logging in to look" 303 "$(told -c "$WORK/reader" -d "token=$(token --read-only)" "$PAGE/login")"
+cookie=$(awk '/linerate-session/ { print $6 "=" $7 }' "$WORK/reader")
+: >"$WORK/held"
+as_stranger bash -c 'ulimit -n 4096; while exec {held}<>/dev/tcp/127.0.0.1/7789; do
+  printf "GET /style.css HTTP/1.1\r\nHost: 127.0.0.1:7789\r\nCookie: %s\r\n\r\n" "$2" >&$held
+  echo >>"$1"; ((++count < 700)) || sleep 60; done' - "$WORK/held" "$cookie" &
+holder=$!
+wait_for 20 "700 of them" eval '[[ $(wc -l <"$WORK/held") -ge 700 ]]'
+for _ in 1 2 3; do
+  expect "the page of who is logged in" 200 "$(told -m 5 -b "$WORK/jar" "$PAGE/")"
+  expect "logging in" 303 "$(told -m 5 -d "token=$(token)" "$PAGE/login")"
+done
+kill "$holder"

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,9 +19,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::guard::network;
 use crate::server::{Server, locked};
+use crate::sessions::Hash;
 
-/// The most connections at a time. One more takes the place of the oldest whose client has shown no session: any user of
-/// this host, or any host, can open as many as he likes, and who is logged in is not to notice.
+/// The most connections at a time. One more takes the place of the oldest whose client has shown no session, because any
+/// user of this host can open as many as they like. If all have shown one, the session with the most places gives one up.
 const MOST: usize = 512;
 
 /// So many of them may be of one source that is elsewhere; a browser has six.
@@ -44,8 +44,8 @@ struct Places(Mutex<Vec<Arc<Place>>>);
 /// The place of a connection, which its requests carry.
 #[derive(Default)]
 pub(crate) struct Place {
-    /// Its client has shown a session.
-    is_logged_in: AtomicBool,
+    /// The session that its client has shown.
+    session: Mutex<Option<Hash>>,
     /// Another connection has its place.
     is_taken: Notify,
 }
@@ -53,27 +53,41 @@ pub(crate) struct Place {
 impl Place {
     /// Keeps the place from here on: a request has shown a session. That is before its answer, for which the helper may
     /// take longer than somebody who opens connections takes for `MOST` of them.
-    pub(crate) fn keep(&self) {
-        self.is_logged_in.store(true, Ordering::Relaxed);
+    pub(crate) fn keep(&self, session: &Hash) {
+        *locked(&self.session) = Some(session.clone());
+    }
+
+    fn session(&self) -> Option<Hash> {
+        locked(&self.session).clone()
     }
 }
 
 impl Places {
-    /// A place for one more connection, if need be that of another. There is none if all are of clients that are logged in.
-    fn take(&self) -> Option<Arc<Place>> {
+    /// Takes a place for one more connection, if need be that of another.
+    fn take(&self) -> Arc<Place> {
         let mut places = locked(&self.0);
         if places.len() >= MOST {
-            let oldest = places.iter().position(|place| !place.is_logged_in.load(Ordering::Relaxed))?;
-            places.remove(oldest).is_taken.notify_one();
+            let taken = least_entitled(&places);
+            places.remove(taken).is_taken.notify_one();
         }
         let place = Arc::<Place>::default();
         places.push(place.clone());
-        Some(place)
+        place
     }
 
     fn give_back(&self, place: &Arc<Place>) {
         locked(&self.0).retain(|other| !Arc::ptr_eq(other, place));
     }
+}
+
+/// The place that is given up: the oldest without a session, or else the oldest of the session that has the most.
+fn least_entitled(places: &[Arc<Place>]) -> usize {
+    let sessions: Vec<Option<Hash>> = places.iter().map(|place| place.session()).collect();
+    let mut counts: HashMap<&Hash, usize> = HashMap::new();
+    sessions.iter().flatten().for_each(|session| *counts.entry(session).or_default() += 1);
+    let busiest = counts.into_iter().max_by_key(|(_, count)| *count).map(|(session, _)| session);
+    let oldest = |wanted: Option<&Hash>| sessions.iter().position(|session| session.as_ref() == wanted);
+    oldest(None).or_else(|| oldest(busiest)).unwrap_or(0)
 }
 
 /// How many connections each source has.
@@ -129,7 +143,7 @@ pub(crate) async fn accept_tcp(listener: &TcpListener, server: Arc<Server>, tls:
             continue;
         }
         let Some(share) = sources.share(peer, server.proxy.is_some()) else { continue };
-        let Some(place) = places.take() else { continue };
+        let place = places.take();
         let (server, tls, places) = (server.clone(), tls.clone(), places.clone());
         tokio::spawn(async move {
             let talk = async {
@@ -163,7 +177,7 @@ pub(crate) async fn accept_unix(listener: &UnixListener, server: Arc<Server>) ->
             sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let Some(place) = places.take() else { continue };
+        let place = places.take();
         let (server, places) = (server.clone(), places.clone());
         tokio::spawn(async move {
             tokio::select! {
@@ -266,18 +280,22 @@ mod tests {
     }
 
     #[test]
-    fn a_full_house_makes_room_for_one_more_unless_all_are_logged_in() {
+    fn one_more_connection_takes_the_place_of_the_least_entitled() {
         let places = Places::default();
-        let all: Vec<_> = (0..MOST).map(|_| places.take().unwrap()).collect();
-        all[0].keep();
-        let more: Vec<_> = (0..MOST - 1).map(|_| places.take().unwrap()).collect();
-        assert!(locked(&places.0).iter().any(|place| Arc::ptr_eq(place, &all[0])), "who is logged in stays");
-        assert!(!locked(&places.0).iter().any(|place| all[1..].iter().any(|old| Arc::ptr_eq(place, old))));
-        more.iter().for_each(|place| place.keep());
-        assert!(places.take().is_none());
-        places.give_back(&more[0]);
-        assert!(places.take().is_some());
-        assert_eq!(locked(&places.0).len(), MOST);
+        let has = |place: &Arc<Place>| locked(&places.0).iter().any(|other| Arc::ptr_eq(other, place));
+        let strangers: Vec<_> = (0..MOST).map(|_| places.take()).collect();
+        strangers[0].keep(&"writer".to_owned());
+        let readers: Vec<_> = (0..MOST - 1).map(|_| places.take()).collect();
+        assert!(has(&strangers[0]), "who is logged in stays");
+        assert!(!strangers[1..].iter().any(has));
+        // All are logged in: one session has all but one of the places.
+        readers.iter().for_each(|place| place.keep(&"reader".to_owned()));
+        for round in 0..10 {
+            places.take().keep(&"writer".to_owned());
+            assert!(has(&strangers[0]) && !has(&readers[round]) && has(&readers[round + 1]), "{round}");
+        }
+        places.give_back(&strangers[0]);
+        assert_eq!(locked(&places.0).len(), MOST - 1);
     }
 
     #[test]
@@ -291,7 +309,7 @@ mod tests {
             request.extensions_mut().insert(place.clone());
             // The answer is not waited for.
             run(async { drop(timeout(Duration::ZERO, host.server.answer(request, None, false)).await) });
-            assert_eq!(place.is_logged_in.load(Ordering::Relaxed), is_kept, "{cookie}");
+            assert_eq!(place.session().is_some(), is_kept, "{cookie}");
         }
     }
 

@@ -81,8 +81,8 @@ impl Server {
         let (parts, body) = request.into_parts();
         let source = origin::source(&parts.headers, peer, is_tls, self.proxy);
         let found = self.session(&parts.headers, source);
-        if let (Some(_), Some(place)) = (&found, parts.extensions.get::<Arc<Place>>()) {
-            place.keep();
+        if let (Some(found), Some(place)) = (&found, parts.extensions.get::<Arc<Place>>()) {
+            place.keep(&found.id);
         }
         let mut answer = match self.dispatch(&parts, body, source, found.as_ref()).await {
             Ok(answer) | Err(answer) => answer,

@@ -245,7 +245,7 @@ fn routes_past(evidence: &Evidence) -> Vec<Finding> {
     }
     let open = "the local network can set routes that lead past the tunnel (DHCP, router advertisements)";
     let why = match own.is_empty() {
-        true => "more specific routes win over the tunnel's; there are none to public addresses at present".to_owned(),
+        true => "more specific routes win over the tunnel's; no such route to a public network is set now".to_owned(),
         false => format!(
             "more specific routes win over the tunnel's; to public addresses there are those of links: {}",
             list(&own)

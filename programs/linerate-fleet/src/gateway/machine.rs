@@ -70,7 +70,7 @@ pub struct Order {
     pub endpoint: Option<SocketAddr>,
     /// The floor of timestamps to it.
     pub sent: Option<Stamp>,
-    /// The floor of timestamps from it. If it is too far ahead of the clock for a floor, there is none.
+    /// The floor of timestamps from it. `None` if it is too far ahead of the clock.
     pub received: Option<Stamp>,
     /// Whether a handshake begins: urgently where the peer was authentically last heard, by a single initiation elsewhere.
     pub initiate: Initiate,

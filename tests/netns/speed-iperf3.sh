@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `linerate speed` where no responder answers: what to run at the other end, and the measurement with iperf3.
-# timeout: 120
+# timeout: 150
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/speed.bash"
 need iperf3
@@ -26,8 +26,12 @@ speed
 expect "status without a peer" 1 "$STATUS"
 says "PEER"
 
-ip netns exec h2 iperf3 -s -B 10.9.0.2 >"$SCENARIO_LOGS/iperf-server.log" 2>&1 &
-wait_for 5 "iperf3 -s on h2" listens h2 5201
+serve() {
+  ip netns exec h2 iperf3 -s -B 10.9.0.2 >>"$SCENARIO_LOGS/iperf-server.log" 2>&1 &
+  wait_for 5 "iperf3 -s on h2" listens h2 5201
+}
+is_not_served() { ! listens h2 5201; }
+serve
 speed "$of_h2" --seconds 1
 expect "status with iperf3" 0 "$STATUS"
 says "answered by iperf3$"
@@ -38,6 +42,18 @@ for way in send receive; do
   holds "$way: this machine alone" "(.$way.here.threads | length > 0) and .$way.there == null"
 done
 holds "who answered" '.by == "iperf3" and .mtu.passes == 1420'
+
+say "a server that is away for a moment after each measurement"
+pkill -x iperf3
+wait_for 5 "the server to end" is_not_served
+(while :; do ip netns exec h2 iperf3 -s -1 -B 10.9.0.2 && sleep 0.3; done) >>"$SCENARIO_LOGS/iperf-server.log" 2>&1 &
+restarting=$!
+wait_for 5 "iperf3 -s -1 on h2" listens h2 5201
+measures 10.9.0.2 --seconds 1
+kill "$restarting" && pkill -x iperf3 || true
+wait_for 5 "the server to end" is_not_served
+serve
+holds "figures" ".send.lost != null and .receive.lost != null"
 
 say "a signal"
 nsenter --net=/run/netns/h1 "$LINERATE" speed 10.9.0.2 --seconds 8 >"$WORK/stopped" 2>&1 &

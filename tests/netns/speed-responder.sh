@@ -117,12 +117,12 @@ refuses() { # WHAT HOST/ADDRESS... : beside connections to these another one is 
     # The clients stay; it is the responder that ends their connections.
     wait_for 60 "the end of $# connections" say_so $# seen
     wait_for 10 "room for other ones" is_ready
-    if ((STATUS == 1)) && grep -q "the responder refuses: it serves $what already" "$WORK/said"; then
+    if ((STATUS == 1)) && grep -q "the responder refuses: it serves $what already" "$WORK/said" "$WORK/errors"; then
       say "beside $# connections: $what are enough"
       return
     fi
   done
-  fail "another connection beside $#: expected a refusal, it says: $(cat "$WORK/said")"
+  fail "another connection beside $#: expected a refusal, it says: $(cat "$WORK/said" "$WORK/errors")"
 }
 four=(h1/10.9.0.2 h1/10.9.0.2 h1/fd09::2 h1/fd09::2)
 refuses "4 connections of this peer" "${four[@]}"

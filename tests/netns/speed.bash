@@ -19,20 +19,22 @@ stop_responder() {
   expect "status of a responder that was told to end" 0 "$STATUS"
 }
 
-# Measures from h1: what it prints is in $WORK/said, its status in $STATUS.
+# Measures from h1: what it prints is in $WORK/said, its errors are in $WORK/errors, its status is in $STATUS.
 speed() { # ARGUMENT...
   STATUS=0
-  nsenter --net=/run/netns/h1 timeout 120 "$LINERATE" speed "$@" >"$WORK/said" 2>&1 || STATUS=$?
-  { echo "--- speed $*: $STATUS" && cat "$WORK/said"; } >>"$SCENARIO_LOGS/speed.log"
+  nsenter --net=/run/netns/h1 timeout 120 "$LINERATE" speed "$@" >"$WORK/said" 2>"$WORK/errors" || STATUS=$?
+  { echo "--- speed $*: $STATUS" && cat "$WORK/said" "$WORK/errors"; } >>"$SCENARIO_LOGS/speed.log"
 }
 measures() { # ARGUMENT... : as speed, with JSON, and it has to work
   speed --json "$@"
   expect "status of speed $*" 0 "$STATUS"
   note "speed $*: $(figure '.verdict')"
 }
-says() { grep -Eq -- "$1" "$WORK/said" || fail "expected $1, but it says: $(cat "$WORK/said")"; } # REGEX
-figure() { jq -r "$1" "$WORK/said"; }                                                             # JQ-EXPRESSION
+says() { # REGEX
+  grep -Eq -- "$1" "$WORK/said" "$WORK/errors" || fail "expected $1, but it says: $(cat "$WORK/said" "$WORK/errors")"
+}
+figure() { jq -r "$1" "$WORK/said"; } # JQ-EXPRESSION
 holds() { # WHAT JQ-CONDITION
-  jq -e "$2" "$WORK/said" >/dev/null || fail "$1: expected $2, saw: $(jq -c . "$WORK/said")"
+  jq -e "$2" "$WORK/said" >/dev/null || fail "$1: expected $2, saw: $(cat "$WORK/errors")$(jq -c . "$WORK/said")"
   say "$1: $2"
 }

@@ -19,9 +19,10 @@ const CONNECT: &str = "8000";
 /// How long it may take beyond its time.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// A server serves one client, and ends a measurement a moment after its client: it is asked so often, so far apart.
+/// A server serves one client, and ends a measurement a moment after its client. A measurement that it refuses is
+/// repeated after this pause, up to this number of times in all.
 const ATTEMPTS: usize = 5;
-const APART: Duration = Duration::from_millis(400);
+const RETRY_PAUSE: Duration = Duration::from_millis(400);
 
 /// It prints less.
 const LONGEST_OUTPUT: u64 = 1 << 20;
@@ -29,8 +30,18 @@ const LONGEST_OUTPUT: u64 = 1 << 20;
 /// Whether an iperf3 server answers; if not, why.
 pub(super) fn answers(address: IpAddr, interruption: &Interruption) -> Result<(), String> {
     // The shortest of all measurements; a server that ends after one measurement is of no use.
-    run(address, &["-n", "1K"], Duration::ZERO, interruption).map(drop)
+    let is_busy = |error: &str| error.contains("busy");
+    run(address, &["-n", "1K"], Duration::ZERO, is_busy, interruption).map(drop)
 }
+
+/// Whether a server that has answered before may answer again: iperf3 names the reason at once. A measurement that did
+/// not end in time is not worth another.
+fn is_refusal(error: &str) -> bool {
+    error.starts_with(REFUSED)
+}
+
+/// What precedes a reason that iperf3 names.
+const REFUSED: &str = "iperf3: ";
 
 /// A TCP stream one way.
 pub(super) fn load(
@@ -46,6 +57,7 @@ pub(super) fn load(
         address,
         &[&["-t", &seconds][..], way(direction), limit.as_ref().map_or(&[], |limit| &limit[..])].concat(),
         time,
+        is_refusal,
         interruption,
     )?;
     let number = |sum: &str, name: &str| end.get(sum)?.get(name)?.as_f64();
@@ -73,7 +85,7 @@ pub(super) fn lost(
     let (length, seconds) = (length.to_string(), time.as_secs().max(1).to_string());
     let rate = format!("{}", (megabits.clamp(0.05, 16.0) * 1e6) as u64);
     let arguments = [&["-u", "-l", &length, "-b", &rate, "-t", &seconds][..], way(direction)].concat();
-    let end = run(address, &arguments, time, interruption)?;
+    let end = run(address, &arguments, time, is_refusal, interruption)?;
     let percent = end.get("sum").and_then(|sum| sum.get("lost_percent")?.as_f64()).ok_or_else(strange)?;
     Ok(percent / 100.0)
 }
@@ -88,14 +100,21 @@ fn way(direction: Direction) -> &'static [&'static str] {
     }
 }
 
-/// Runs iperf3 for about `time`, and returns the part `end` of what it prints.
-fn run(address: IpAddr, arguments: &[&str], time: Duration, interruption: &Interruption) -> Result<Value, String> {
+/// Runs iperf3 for about `time`, and returns the part `end` of what it prints. After an error that `may_pass`, it runs
+/// again.
+fn run(
+    address: IpAddr,
+    arguments: &[&str],
+    time: Duration,
+    may_pass: impl Fn(&str) -> bool,
+    interruption: &Interruption,
+) -> Result<Value, String> {
     let mut end = once(address, arguments, time, interruption);
     for _ in 1..ATTEMPTS {
-        if !end.as_ref().is_err_and(|error| error.contains("busy")) {
+        if !end.as_ref().is_err_and(|error| may_pass(error)) {
             break;
         }
-        let _ = interruption.pause(&[], Some(APART));
+        let _ = interruption.pause(&[], Some(RETRY_PAUSE));
         end = once(address, arguments, time, interruption);
     }
     end
@@ -133,7 +152,7 @@ fn once(address: IpAddr, arguments: &[&str], time: Duration, interruption: &Inte
     }
     let mut printed: Value = serde_json::from_slice(&printed).map_err(|_| strange())?;
     match printed.get("error").and_then(Value::as_str) {
-        Some(error) => Err(format!("iperf3: {error}")),
+        Some(error) => Err(format!("{REFUSED}{error}")),
         None => Ok(printed["end"].take()),
     }
 }

@@ -240,10 +240,16 @@ pub(super) fn measure(tunnel: &Status, target: &Target<'_>, seconds: u8, port: u
     let mut receive = one_way(&answerer, target, Direction::Receive, time, &mut pings, &rest, watched)?;
     pings.settle();
     progress.step("lost datagrams");
-    [send.lost, receive.lost] =
-        lost(&answerer, target, send.megabits_per_second.min(receive.megabits_per_second), &rest.trips);
+    let lost = lost(&answerer, target, send.megabits_per_second.min(receive.megabits_per_second), &rest.trips);
     answerer.check()?;
     drop(progress);
+    [send.lost, receive.lost] = lost.map(|share| match share {
+        Ok(share) => share,
+        Err(reason) => {
+            linerate_cli::eprint_line(&format!("linerate: lost datagrams were not measured: {reason}"));
+            None
+        }
+    });
 
     let (by, allowed) = match &answerer {
         Answerer::Linerate { allowed, .. } => (By::Linerate, Some(*allowed)),
@@ -416,22 +422,30 @@ fn filling(at_rest: f64, time: Duration) -> Duration {
     Duration::from_secs_f64(at_rest * FILLING_TRIPS * 1e-3).max(FILLING).min(time / 2)
 }
 
-/// The shares of datagrams that are lost, each way, at a quarter of this throughput at most. Where that cannot be told,
-/// all else was measured.
-fn lost(answerer: &Answerer, target: &Target<'_>, megabits: f64, at_rest: &RoundTrips) -> [Option<f64>; 2] {
+/// The shares of datagrams that are lost, each way, at a quarter of this throughput at most; none where no datagram was
+/// sent. An error is no reason to drop the rest of the measurement.
+fn lost(
+    answerer: &Answerer,
+    target: &Target<'_>,
+    megabits: f64,
+    at_rest: &RoundTrips,
+) -> [Result<Option<f64>, String>; 2] {
     match answerer {
         Answerer::Linerate { client, .. } => {
             let apart = DATAGRAM as f64 * 8e-6 * 4.0 / megabits.max(0.01);
             let interval = Duration::from_secs_f64(apart).clamp(DATAGRAM_INTERVAL, DATAGRAMS / 4);
             let trips = Duration::from_secs_f64(at_rest.most.unwrap_or(0.0) * 2e-3);
             let echoed = client.echo(DATAGRAM, interval, DATAGRAMS, trips.clamp(LEAST_LATE, LATE));
-            let Ok(Echoed { sent, arrived, returned }) = echoed else { return [None, None] };
-            let share = |of: u64, there: u64| (of > 0).then(|| 1.0 - there as f64 / of as f64);
+            let Echoed { sent, arrived, returned } = match echoed {
+                Ok(echoed) => echoed,
+                Err(trouble) => return [Err(trouble.to_string()), Ok(None)],
+            };
+            let share = |of: u64, there: u64| Ok((of > 0).then(|| 1.0 - there as f64 / of as f64));
             [share(sent, arrived), share(arrived, returned)]
         }
         Answerer::Iperf3 { interruption, .. } => [Direction::Send, Direction::Receive].map(|direction| {
             // A server of this kind may end after a measurement.
-            iperf3::lost(target.address, direction, DATAGRAM, megabits / 4.0, DATAGRAMS, interruption).ok()
+            iperf3::lost(target.address, direction, DATAGRAM, megabits / 4.0, DATAGRAMS, interruption).map(Some)
         }),
     }
 }

@@ -107,6 +107,11 @@ json status wg1
 expect "the link" true "$(fact '.[0].linkDown')"
 link_up h1 wg1
 pings h1 10.9.0.2
+bad linerate status wg1 --check
+said "the IPv6 address is gone with the link" "; another program removed .*fd09::1/64.*: \`linerate reload wg1\` restores that$"
+json status wg1
+expect "what is lost" 1 "$(fact '.[0].lost | length')"
+good linerate reload wg1
 good linerate status wg1 --check
 on h1 wg set wg1 private-key /dev/null
 bad linerate status wg1 --check

@@ -37,6 +37,10 @@ as_file() { # FILE WHEN
   say "$2: the host is as an up of '$1' leaves it"
 }
 
+# strace waits for all that a command starts, and counts its writes: no supervisor is started while somebody holds its lock.
+mkdir -p /run/linerate
+exec 8>/run/linerate/wg1.supervisor
+flock 8
 # A reload of the file as it is, with SIGKILL at the entry of its Nth write of a kind: to the kernel or the daemon, or of a file.
 killed_at() { # CALLS N
   STATUS=0
@@ -91,6 +95,7 @@ good linerate down wg1
 is_gone wg1
 as_before "down of both"
 
+exec 8>&-
 say "the daemon dies after a reload that was killed when all was done, and its supervisor starts it again"
 split
 at h1 "$LINERATE" up --supervise wg1 >>"$SCENARIO_LOGS/supervise.log" 2>&1 &

@@ -12,6 +12,7 @@ use linerate_control::atomic_file;
 
 use crate::program::{self, WaitLimit};
 use crate::spec::Dns;
+use crate::state::Link;
 use crate::step::DnsManager;
 
 pub mod resolv_conf;
@@ -28,6 +29,31 @@ pub fn detect() -> DnsManager {
         _ => DnsManager::File,
     }
 }
+
+/// The interfaces of `links` that `manager` has name servers of; `None` where that cannot be told.
+pub fn named_by(manager: &DnsManager, links: &[Link]) -> Option<Vec<String>> {
+    let has_file = |folders: &[&str], name: &str| folders.iter().any(|folder| Path::new(folder).join(name).exists());
+    let of_links = |is_known: &dyn Fn(&Link) -> bool| {
+        Some(links.iter().filter(|link| is_known(link)).map(|link| link.name.clone()).collect())
+    };
+    match manager {
+        DnsManager::File => Some(resolv_conf::interfaces(&read(&file().ok()?).ok()?)),
+        // Its state of links, which it restores from when it restarts.
+        DnsManager::Resolved if !Path::new(RESOLVED_LINKS).is_dir() => None,
+        DnsManager::Resolved => of_links(&|link| {
+            let state = fs::read_to_string(Path::new(RESOLVED_LINKS).join(link.index.to_string())).unwrap_or_default();
+            state.lines().any(|line| line.starts_with("SERVERS="))
+        }),
+        DnsManager::Resolvconf { .. } if !RECORDS.iter().any(|folder| Path::new(folder).is_dir()) => None,
+        DnsManager::Resolvconf { prefix } => of_links(&|link| has_file(&RECORDS, &format!("{prefix}{}", link.name))),
+    }
+}
+
+/// One file for each link that has settings.
+const RESOLVED_LINKS: &str = "/run/systemd/resolve/netif";
+
+/// Where Debian's resolvconf keeps its records, and openresolv before and since its version 3.13.
+const RECORDS: [&str; 3] = ["/run/resolvconf/interface", "/run/resolvconf/interfaces", "/run/resolvconf/keys"];
 
 /// Sets the name servers of an interface, replacing those that it has. `exclusive` sends all queries to them. The
 /// previous /etc/resolv.conf is kept in `run`, a directory that is emptied at boot.

@@ -1,6 +1,7 @@
 //! The state of a host, as far as it matters to a tunnel.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::BitOrAssign;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub struct HostState {
     pub one_table: bool,
     /// The service that manages name servers.
     pub dns: DnsManager,
+    /// The interfaces that it has name servers of; `None` where that cannot be told.
+    #[serde(default)]
+    pub named_by: Option<Vec<String>>,
     /// The kernel has nf_tables.
     pub nftables: bool,
     /// The firewall tables, each as `nft list tables` has it: its family and its name (`ip6 wg-quick-wg0`).
@@ -43,6 +47,22 @@ pub struct HostState {
     /// What tunnels have opened in them ([`Opening::id`](crate::step::Opening::id)).
     #[serde(default)]
     pub openings: BTreeSet<String>,
+}
+
+/// What has changed of a host, or may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostChanges {
+    /// Its default routes.
+    pub default_routes: bool,
+    /// What a tunnel has set: its interface, addresses, routes, rules or firewall tables.
+    pub tunnel: bool,
+}
+
+impl BitOrAssign for HostChanges {
+    fn bitor_assign(&mut self, other: Self) {
+        self.default_routes |= other.default_routes;
+        self.tunnel |= other.tunnel;
+    }
 }
 
 /// What is there of firewalls of others.
@@ -205,5 +225,11 @@ impl HostState {
     /// The link of that name.
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)
+    }
+
+    /// The state as it is read by a process that cannot change name servers.
+    #[must_use]
+    pub fn without_names(self) -> Self {
+        Self { named_by: None, ..self }
     }
 }

@@ -377,7 +377,7 @@ fn search_domains_alone_are_set_and_other_queries_go_elsewhere() {
 }
 
 #[test]
-fn a_reload_leaves_alone_what_was_changed_by_hand() {
+fn a_reload_restores_what_others_removed_and_leaves_what_they_added() {
     let then = tunnel(&["10.0.0.2/24"], &["10.8.0.0/16", "10.9.0.0/16"], &[]);
     let now = HostSpec { allowed_ips: vec![net("10.8.0.0/16"), net("10.7.0.0/16")], ..then.clone() };
     let mut host = home();
@@ -396,7 +396,12 @@ fn a_reload_leaves_alone_what_was_changed_by_hand() {
     let plan = reload(&then, &now, &host, &done, Compat::WgQuick).expect("it is up");
     assert_eq!(
         messages::as_commands(&plan.steps),
-        ["ip -4 route add 10.7.0.0/16 dev wg0", "ip -4 route delete 10.9.0.0/16 dev wg0"]
+        [
+            "ip link set mtu 1420 dev wg0",
+            "ip -4 route add 10.7.0.0/16 dev wg0",
+            "ip -4 route add 10.8.0.0/16 dev wg0",
+            "ip -4 route delete 10.9.0.0/16 dev wg0"
+        ]
     );
 }
 

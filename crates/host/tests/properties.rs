@@ -91,31 +91,51 @@ proptest! {
     }
 
     #[test]
-    fn reloading_the_same_file_only_repairs_firewall_and_forwarding(host in hosts(), spec in tunnels("wg0"), compat in compats(), hosts in hosts()) {
+    fn a_reload_restores_what_the_host_has_lost(
+        host in hosts(),
+        spec in tunnels("wg0"),
+        compat in compats(),
+        loses in prop::collection::vec(any::<bool>(), 64),
+        goes_down: bool,
+        loses_tables: bool,
+    ) {
         let Some(plan) = planned(&spec, &host, compat) else { return Ok(()) };
-        let mut elsewhere = hosts;
-        execute(&mut elsewhere, &plan.steps[..1])?;
-        let repaired = reload(&spec, &spec, &elsewhere, &plan.steps, compat).expect("what comes up can be reloaded");
-        let is_repair = |step: &Step| step.created_table().is_some() || matches!(step, Step::HoldSysctl { .. });
-        prop_assert!(repaired.steps.iter().all(is_repair), "{:?}", repaired.steps);
-
         let mut up = host;
         execute(&mut up, &plan.steps)?;
         prop_assert_eq!(reload(&spec, &spec, &up, &plan.steps, compat), Ok(Plan::default()));
-        let mut flushed = up.clone();
-        flushed.firewall_tables.clear();
-        let done = plan.steps.iter().filter_map(|step| match step {
-            Step::HoldSysctl { name, before, .. } => Some((name.clone(), before.clone())),
-            _ => None,
-        });
-        flushed.sysctls.extend(done);
-        let repaired = reload(&spec, &spec, &flushed, &plan.steps, compat).expect("what comes up can be reloaded");
-        execute(&mut flushed, &repaired.steps)?;
-        let is_ours = |table: &String| {
-            table == ForwardingGuard::NFT_NAME || plan.steps.iter().any(|step| step.created_table().as_ref() == Some(table))
-        };
-        up.firewall_tables.retain(is_ours);
-        prop_assert_eq!(comparable(&flushed), comparable(&up), "by {:?}", repaired.steps);
+
+        let mut less = up.clone();
+        if goes_down {
+            set_down(&mut less, "wg0");
+        }
+        for (step, _) in plan.steps.iter().zip(loses.iter().cycle()).filter(|(_, is_lost)| **is_lost) {
+            match step {
+                Step::AddAddress { .. } | Step::AddRoute(_) | Step::AddRule(_) => {
+                    // What is gone with an address or the link cannot be removed again.
+                    let _ = step.undo().map(|undo| less.apply(&undo));
+                }
+                Step::SetMtu { interface, mtu, .. } => {
+                    let other = Step::SetMtu { interface: interface.clone(), mtu: mtu - 1, before: *mtu };
+                    execute(&mut less, &[other])?;
+                }
+                Step::HoldSysctl { name, before, .. } => drop(less.sysctls.insert(name.clone(), before.clone())),
+                _ => {}
+            }
+        }
+        if loses_tables {
+            less.firewall_tables.clear();
+            let is_ours = |table: &String| {
+                table == ForwardingGuard::NFT_NAME
+                    || plan.steps.iter().any(|step| step.created_table().as_ref() == Some(table))
+            };
+            up.firewall_tables.retain(is_ours);
+        }
+        let restored = reload(&spec, &spec, &less, &plan.steps, compat).expect("what comes up can be reloaded");
+        execute(&mut less, &restored.steps)?;
+        prop_assert_eq!(comparable(&less), comparable(&up), "by {:?}", restored.steps);
+
+        let all: Vec<Step> = plan.steps.iter().chain(&restored.steps).cloned().collect();
+        prop_assert_eq!(reload(&spec, &spec, &less, &all, compat), Ok(Plan::default()));
     }
 
     #[test]
@@ -484,6 +504,16 @@ fn execute(host: &mut HostState, steps: &[Step]) -> Result<(), TestCaseError> {
         prop_assert!(done.is_ok(), "{:?}: {:?} of {:?}", done, step, steps);
     }
     Ok(())
+}
+
+/// As `ip link set IFACE down`: the kernel removes the routes over the link, and its IPv6 addresses
+/// (`addrconf_ifdown` in net/ipv6/addrconf.c).
+fn set_down(host: &mut HostState, interface: &str) {
+    for link in host.links.iter_mut().filter(|link| link.name == interface) {
+        link.up = false;
+        link.addresses.retain(|address| address.addr().is_ipv4());
+    }
+    host.routes.retain(|route| route.device.as_deref() != Some(interface));
 }
 
 /// A host that routes by its main table alone, where it is plain which way a packet is to take.

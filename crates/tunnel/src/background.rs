@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{Gateway, Table};
-use linerate_host::spec::HostSpec;
+use linerate_host::spec::{Compat, HostSpec};
 use linerate_host::system::ONE_TABLE;
 
 use crate::context::Context;
@@ -16,33 +16,37 @@ use crate::error::Error;
 use crate::ledger;
 use crate::read::ConfigFile;
 
-/// Starts the supervisor of the tunnel of `file` in the background, if it has something to do.
+/// Starts the supervisor of the tunnel of `file` in the background.
 pub(crate) fn start(file: &ConfigFile, context: Context<'_>) {
-    if !file.needs_supervisor() {
-        return;
-    }
     spawn(&file.interface).unwrap_or_else(|error| {
         context.warn(format_args!(
-            "there is no supervisor: endpoint names will not be resolved again, default routes not followed, and no \
-             ends of clients written: {error}"
+            "there is no supervisor: endpoint names will not be resolved again, default routes not followed, what others \
+             remove of the tunnel not restored, and no ends of clients written: {error}"
         ));
     });
 }
 
 impl ConfigFile {
-    /// Whether there are names to look up, peers of which something is to be written into the file, or default routes to
-    /// follow.
-    pub(crate) fn needs_supervisor(&self) -> bool {
-        !self.named_endpoints().is_empty() || self.has_outcomes() || self.follows_default_routes()
+    /// Whether there are names to look up, peers of which something is to be written into the file, default routes to
+    /// follow, or a default route that must not get lost. wg-quick leaves no process behind for that.
+    pub(crate) fn needs_supervisor(&self, compat: Compat) -> bool {
+        let has_default_route = || self.contents.table == Table::Auto && self.takes_all();
+        !self.named_endpoints().is_empty()
+            || self.has_outcomes()
+            || self.follows_default_routes()
+            || (compat == Compat::Native && has_default_route())
     }
 
     /// Whether it follows the host's default routes: to forward to their interfaces, or, where there is one table, because
     /// the way to the endpoints around its own default routes is theirs.
     pub(crate) fn follows_default_routes(&self) -> bool {
         let file = &self.contents;
-        // A half is half of one.
-        let takes_all = || file.peers.iter().flat_map(|peer| &peer.allowed_ips).any(|net| net.prefix_len() <= 1);
-        file.gateway == Gateway::Auto || (ONE_TABLE && file.table == Table::Auto && takes_all())
+        file.gateway == Gateway::Auto || (ONE_TABLE && file.table == Table::Auto && self.takes_all())
+    }
+
+    /// Whether a peer has a default route, or a half of one.
+    fn takes_all(&self) -> bool {
+        self.contents.peers.iter().flat_map(|peer| &peer.allowed_ips).any(|net| net.prefix_len() <= 1)
     }
 
     /// Whether its supervisor opens ways in firewalls of others, for default routes to come.

@@ -23,7 +23,7 @@ use linerate_control::tunnel_file::{Peer, TunnelFile, changes, differing};
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::{DeviceState, PeerState};
-use linerate_host::spec::{HostSpec, Restriction};
+use linerate_host::spec::{Compat, HostSpec, Restriction};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -220,8 +220,9 @@ fn apply(
         _ => return reload(),
     };
     let applied = apply_to_peers(old, new, running, restricted, &ledger, locked, context)?;
+    // Where a default route needs one, `up` or a reload has started it.
     let needs_supervisor = matches!(applied, Applied::Peers(_))
-        && new.needs_supervisor()
+        && new.needs_supervisor(Compat::WgQuick)
         && !ledger.supervised
         && background::is_missing(&new.interface);
     Ok((applied, needs_supervisor))

@@ -27,6 +27,7 @@ use linerate_netio::clock::boottime;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
+use linerate_host::plan::cancel_inverses;
 use linerate_host::plan::gateway::bare_table;
 use linerate_host::plan::{Hooks, possibly_applied};
 use linerate_host::spec::{Compat, Forwarding, HostSpec};
@@ -154,6 +155,14 @@ impl Ledger {
         }
         held.retain(|name, _| !self.released.contains(name));
         held
+    }
+
+    /// The steps that the host is to show the effect of, but for ways in firewalls of others: those are read for the
+    /// plan of a reload only.
+    pub(crate) fn in_force(&self) -> Vec<Step> {
+        let mut steps = cancel_inverses(&self.steps);
+        steps.retain(|step| !matches!(step, Step::Open(_)));
+        steps
     }
 
     /// The table of the gateway.

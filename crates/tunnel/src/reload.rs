@@ -139,7 +139,7 @@ pub(crate) fn reload_locked(
     let is_confined =
         || file.has_deferred_routes(&ledger.spec) || (file.opens_firewalls(&ledger.spec) && !opened_firewalls);
     let is_missing = || is_confined() || background::is_missing(name);
-    let needs_supervisor = file.needs_supervisor() && !ledger.supervised && is_missing();
+    let needs_supervisor = file.needs_supervisor(ledger.compat) && !ledger.supervised && is_missing();
     Ok(Reloaded { peers: update.peers.len(), steps, messages: messages(&update, &running), needs_supervisor })
 }
 
@@ -275,6 +275,10 @@ impl<'a> PendingReload<'a> {
         warn: &mut dyn FnMut(&Warning),
     ) -> Result<Self, Error> {
         let mut snapshot = Snapshot::for_allocation(locked.interface())?;
+        if !reports_steps {
+            // A supervisor in the background may not run the programs that set name servers.
+            snapshot.state = snapshot.state.without_names();
+        }
         let warnings = snapshot.resolve_gateway(&mut spec, Some(&ledger.spec))?;
         warnings.iter().for_each(&mut *warn);
         let Ledger { spec: old, steps: done, pending, compat, .. } = &ledger;

@@ -17,6 +17,7 @@ use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::uapi::{NOT_LISTENING, socket};
 use linerate_host::state::HostState;
 use linerate_host::step::Step;
+use linerate_host::{dns, plan};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -59,6 +60,9 @@ pub struct Status {
     pub no_private_key: bool,
     /// The interface is up, and its port is in use by another program.
     pub not_listening: bool,
+    /// What the tunnel has set on this host and is not there any more, each as the command that sets it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
     /// What its supervisor cannot do at present.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub supervisor: Vec<String>,
@@ -169,7 +173,12 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Status>, Error> {
         _ => {}
     }
     let cannot_query = |error: Error| Error::CannotQuery(error.to_string());
-    let state = snapshot::open().and_then(|mut host| host.state().map_err(Error::Snapshot)).map_err(cannot_query)?;
+    let mut state =
+        snapshot::open().and_then(|mut host| host.state().map_err(Error::Snapshot)).map_err(cannot_query)?;
+    if !ledgers.is_empty() {
+        state.dns = dns::detect();
+        state.named_by = dns::named_by(&state.dns, &state.links);
+    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(side_by_side(&names, |name| of(name, &state, now)))
 }
@@ -222,13 +231,25 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         mtu: link.map_or(0, |link| link.mtu),
         addresses: link.map_or_else(Vec::new, |link| link.addresses.clone()),
         gateway: ledger.as_ref().map_or_else(Vec::new, gateway_devices),
-        hook_failed: ledger.is_some_and(|ledger| ledger.hook_failed),
+        hook_failed: ledger.as_ref().is_some_and(|ledger| ledger.hook_failed),
         link_down: link.is_some_and(|link| !link.up),
         no_private_key: device.private_key.is_none() && !device.peers.is_empty(),
         not_listening: implementation == RunBy::Daemon && is_not_listening(name),
+        lost: ledger.as_ref().map_or_else(Vec::new, |ledger| lost(ledger, state)),
         supervisor: name.parse().map_or_else(|_| Vec::new(), |name| ledger::troubles(ledger::directory(), &name)),
         peers: peers(&device, &file_only, now),
     }
+}
+
+/// What the host has lost of a tunnel that is up. A link that is down, and what goes with that, is told by itself.
+fn lost(ledger: &Ledger, state: &HostState) -> Vec<String> {
+    let is_up = state.link(&ledger.spec.interface).is_some_and(|link| link.up);
+    if !is_up || !ledger.complete || !ledger.pending.is_empty() {
+        return Vec::new();
+    }
+    let in_force = ledger.in_force();
+    let lost: Vec<Step> = plan::lost(&in_force, state).into_iter().cloned().collect();
+    plan::messages::as_commands(&lost)
 }
 
 /// The interfaces of the gateway that the tunnel came up with, or was last reloaded to.
@@ -366,7 +387,7 @@ impl Status {
     /// Whether there is a problem with the tunnel itself rather than with a peer.
     fn has_problem(&self) -> bool {
         let flags = [self.link_down, self.no_private_key, self.not_listening, self.hook_failed];
-        flags.contains(&true) || !self.supervisor.is_empty()
+        flags.contains(&true) || !self.lost.is_empty() || !self.supervisor.is_empty()
     }
 }
 
@@ -407,6 +428,7 @@ mod tests {
             link_down: false,
             no_private_key: false,
             not_listening: false,
+            lost: Vec::new(),
             supervisor: Vec::new(),
             peers: peers(&device, &file_only, Duration::from_secs(10_000)),
         }

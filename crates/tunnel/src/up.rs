@@ -36,7 +36,9 @@ pub fn up(file: ConfigFile, options: &Options, context: Context<'_>) -> Result<(
     match options.supervised {
         true => supervise::run(file, options, context),
         false => {
-            background::start(&file, context);
+            if file.needs_supervisor(options.compat) {
+                background::start(&file, context);
+            }
             Ok(())
         }
     }

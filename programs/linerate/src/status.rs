@@ -129,7 +129,13 @@ fn problems(status: &Status) -> Vec<Cow<'_, str>> {
         (status.hook_failed, "a hook failed"),
     ];
     let of_tunnel = all.into_iter().filter(|(applies, _)| *applies).map(|(_, problem)| problem.into());
-    of_tunnel.chain(status.supervisor.iter().map(|trouble| printable(trouble))).collect()
+    let lost = match &status.lost[..] {
+        [] => None,
+        [first] => Some(format!("another program removed `{first}`")),
+        [first, more @ ..] => Some(format!("another program removed `{first}` and {} more", more.len())),
+    };
+    let lost = lost.map(|lost| format!("{lost}: `linerate reload {}` restores that", status.interface).into());
+    of_tunnel.chain(lost).chain(status.supervisor.iter().map(|trouble| printable(trouble))).collect()
 }
 
 #[cfg(test)]

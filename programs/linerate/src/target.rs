@@ -125,6 +125,7 @@ pub(crate) mod tests {
             link_down: false,
             no_private_key: false,
             not_listening: false,
+            lost: Vec::new(),
             supervisor: Vec::new(),
             peers,
         }

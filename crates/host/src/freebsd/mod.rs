@@ -19,7 +19,7 @@ use linerate_netio::link::Monitor;
 use rustix::io::Errno;
 
 use crate::program::{self, WaitLimit};
-use crate::state::{Foreign, HeldSysctl, HostState};
+use crate::state::{Foreign, HeldSysctl, HostChanges, HostState};
 use crate::step::{Opening, Route, Step};
 use crate::transaction::ApplyError;
 
@@ -190,13 +190,13 @@ impl Programs for OfSystem {
 }
 
 /// A watch on the default routes. The routing socket tells of all routes, and on some systems of neighbours too; what is a
-/// change is seen by comparing.
-pub struct DefaultRouteWatch {
+/// change is seen by comparing. What a tunnel has set is not watched.
+pub struct HostWatch {
     monitor: Monitor,
     defaults: Defaults,
 }
 
-impl DefaultRouteWatch {
+impl HostWatch {
     /// # Errors
     /// There is no socket, or the routes cannot be read.
     pub fn new() -> io::Result<Self> {
@@ -204,19 +204,18 @@ impl DefaultRouteWatch {
         Ok(Self { monitor: Monitor::new()?, defaults: Defaults::of(Host::open()?)? })
     }
 
-    /// Whether any has changed, or may have, since the last call.
-    pub fn clear(&mut self) -> bool {
+    /// What has changed, or may have, since the last call.
+    pub fn clear(&mut self, _: &str) -> HostChanges {
         let mut any = false;
         while self.monitor.next().is_some() {
             any = true;
         }
-        any && self.defaults.have_changed()
+        HostChanges { default_routes: any && self.defaults.have_changed(), tunnel: false }
     }
-}
 
-impl AsFd for DefaultRouteWatch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.monitor.as_fd()
+    /// The descriptors that become readable with a change.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.monitor.as_fd())
     }
 }
 

@@ -9,12 +9,12 @@ mod corpus;
 mod firewall;
 mod foreign;
 mod gateway;
+mod host_watch;
 #[cfg(test)]
 mod hostile;
 mod links;
 mod nftables;
 mod prefix;
-mod route_watch;
 mod routes;
 mod rules;
 mod socket;
@@ -30,7 +30,7 @@ use rustix::net::netdevice::name_to_index;
 
 use linerate_netlink::{Message, NetlinkError, Request};
 
-pub use self::route_watch::DefaultRouteWatch;
+pub use self::host_watch::HostWatch;
 use self::socket::NetlinkSocket;
 use crate::plan::forwarding_guard::ForwardingGuard;
 pub use crate::plan::messages::as_commands;

@@ -16,6 +16,7 @@ pub mod gateway;
 mod gateway_commands;
 mod isolated;
 mod leaks;
+mod lost;
 pub mod messages;
 pub mod model;
 mod mtu;
@@ -34,6 +35,7 @@ use crate::step::{AddressFamily, Implementation, Phase, Route, Step};
 pub use down::{cancel_inverses, down, possibly_applied, undo};
 pub use gateway_commands::nft_commands;
 pub use isolated::isolated;
+pub use lost::lost;
 pub use mtu::of as mtu;
 pub use reload::{ResumedReload, Rollback, reload, resume, roll_back};
 

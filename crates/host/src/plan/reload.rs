@@ -1,20 +1,19 @@
 //! Reload: applies what changed in the file, and nothing else.
 //!
 //! Two plans are compared, for the old file (`old`) and the new one (`new`), both on this host without the tunnel.
-//! Steps in both plans are skipped, even if the host differs: a user or a network change did that. Only firewall tables
-//! and forwarding are repaired: a restarted firewall flushes its tables, an interface made anew does not forward. The
-//! others are applied to the [`model`] first, so that a step that is already done, or undone, is left out.
+//! Steps in both plans are skipped unless the host has [`lost`](super::lost()) their effect, which is then restored: after
+//! a reload the host is what the file says. All steps are applied to the [`model`] first, so that a step that is already
+//! done, or undone, is left out.
 
 use std::collections::HashSet;
 
 use ipnet::IpNet;
 
-use super::forwarding_guard::{ForwardingGuard, needs_guard};
 use super::policy_routing::{RoutingIds, mark_of};
-use super::{Hooks, Plan, PlanError, cancel_inverses, dns, down, effects, effects_of_up, model, mtu, one_table};
+use super::{Hooks, Plan, PlanError, cancel_inverses, dns, down, effects, effects_of_up, lost, model, mtu, one_table};
 use crate::spec::{Compat, HostSpec};
 use crate::state::HostState;
-use crate::step::{AddressFamily, Route, Rule, Step};
+use crate::step::{AddressFamily, Phase, Route, Rule, Step};
 
 /// The plan that turns the host of a tunnel that `old` brought up into what `new` would have made of it. `done` are the
 /// steps in its ledger since the interface was created; without a ledger it is empty, and the file and the host decide.
@@ -39,7 +38,9 @@ pub fn reload(
     if state.one_table && !done.is_empty() {
         before.steps = one_table::with_ways_done(before.steps, interface, done);
     } else if old == new {
-        return Ok(Plan { steps: repairs(&before.steps, state).cloned().collect(), warnings: Vec::new() });
+        let mut simulation = HostSimulation::on(state);
+        simulation.take_all(to_restore(&before.steps, state, done).cloned());
+        return Ok(Plan { steps: simulation.steps, warnings: Vec::new() });
     }
     // The policy did not refuse it when it came up.
     let planned = if old == new { effects_of_up } else { effects };
@@ -47,15 +48,19 @@ pub fn reload(
     let Difference { removed, mut added } =
         Difference::of(&[not_restored(done, &before.steps), before.steps.clone()].concat(), &after.steps);
     let kept: HashSet<&Step> = before.steps.iter().collect();
-    added.extend(repairs(&after.steps, state).filter(|step| kept.contains(step)).cloned());
+    let restored: Vec<Step> =
+        lost(&after.steps, state).into_iter().filter(|step| kept.contains(step)).cloned().collect();
+    let sets_dns = dns_in(&restored).is_some() || dns_in(&before.steps) != dns_in(&after.steps);
+    added.extend(restored);
 
     let mut simulation = HostSimulation::on(state);
+    simulation.take_all(added.iter().filter(|step| matches!(step, Step::LinkUp { .. })).cloned());
     // Replaced routes are restored before an address adds a route like them, which would conflict.
     let undone: Vec<Step> = removed.iter().rev().filter(|step| is_routing(step)).filter_map(Step::undo).collect();
     simulation.take_all(exchanges(&undone));
     simulation.try_all(added.iter().filter(|step| is_address(step)));
     let new_mtu = mtu::of(new, &bare);
-    if new_mtu != mtu::of(old, &bare) {
+    if new_mtu != link.mtu {
         simulation.take(Step::SetMtu { interface: interface.clone(), mtu: new_mtu, before: link.mtu });
     }
     // There is a mark for as long as rules use it: otherwise the tunnel's own packets would go into the tunnel.
@@ -77,7 +82,7 @@ pub fn reload(
     simulation.take_all(removed.iter().filter(|step| step.is_firewall()).filter_map(Step::undo));
     simulation.take_all(added.iter().filter(|step| step.is_firewall()).cloned());
     simulation.take_all(added.iter().filter(|step| lets_pass(step)).cloned());
-    if dns_in(&before.steps) != dns_in(&after.steps) {
+    if sets_dns {
         let unset = dns::unset(interface, &old.dns, state);
         simulation.take_all(dns_in(&after.steps).cloned().or(unset));
     }
@@ -135,19 +140,14 @@ pub fn roll_back(pending: &[Step], done: &[Step], state: &HostState) -> Rollback
     Rollback { steps: simulation.steps, not_undone }
 }
 
-/// The steps for the firewall and for forwarding whose effect this host has lost.
-fn repairs<'a>(steps: &'a [Step], state: &HostState) -> impl Iterator<Item = &'a Step> {
-    steps.iter().filter(|step| match step {
-        Step::HoldSysctl { interface, name, value, .. } => {
-            let is_unguarded = || {
-                needs_guard(interface, name)
-                    && !state.firewall_tables.iter().any(|table| table == ForwardingGuard::NFT_NAME)
-            };
-            state.sysctls.get(name).is_some_and(|set| set != value || is_unguarded())
-        }
-        Step::Open(opening) => !state.openings.contains(&opening.id()),
-        step => step.created_table().is_some_and(|table| !state.firewall_tables.contains(&table)),
-    })
+/// Those of `steps` that the host has lost, and those that `up` left out because something was in their way, if that is
+/// gone. A file with hooks may remove with them what `up` has set: then only what `done` has is restored, in which `up`
+/// leaves that out.
+fn to_restore<'a>(steps: &'a [Step], state: &'a HostState, done: &[Step]) -> impl Iterator<Item = &'a Step> {
+    let is_hook = |step: &Step| matches!(step, Step::Hook { phase: Phase::PreUp | Phase::PostUp, .. });
+    let set: Option<HashSet<Step>> = done.iter().any(is_hook).then(|| cancel_inverses(done).into_iter().collect());
+    let is_ours = move |step: &&Step| set.as_ref().is_none_or(|set| set.contains(*step));
+    lost(steps, state).into_iter().filter(is_ours)
 }
 
 /// Removals of foreign routes that are not among the steps `before`: an earlier reload could not restore these

@@ -4,11 +4,14 @@ mod foreign;
 pub(crate) mod hook;
 pub(crate) mod step_executor;
 
+use std::collections::HashSet;
 use std::io;
 
+use linerate_control::interface::InterfaceName;
 use linerate_host::plan::{self, Hooks};
 use linerate_host::spec::Compat;
 use linerate_host::step::Step;
+use linerate_host::system::Host;
 use linerate_host::transaction::{self, TransactionError, execute_best_effort};
 
 use crate::context::Context;
@@ -17,6 +20,7 @@ use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::record::Recorded;
 use crate::resolve::{NamedEndpoints, Resolved};
+use crate::snapshot;
 use step_executor::StepExecutor;
 
 /// A tunnel that is up.
@@ -41,9 +45,12 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
     executor.tolerates_hook_errors = file.tolerates_hook_errors();
     let steps = stale.replaced_by(&plan.steps);
     let done = transaction::execute(&steps, &mut executor).and_then(|()| {
+        let mut set = plan.steps;
+        set.retain(|step| !executor.not_held.contains(step));
+        forget_removed_by_hooks(&mut set, executor.host, &file.interface);
         let complete = Ledger {
             index: executor.host.index(file.interface.as_str()),
-            steps: plan.steps.into_iter().filter(|step| !executor.not_held.contains(step)).collect(),
+            steps: set,
             complete: true,
             hook_failed: executor.hook_failed,
             ..ledger.clone()
@@ -77,6 +84,18 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
         }
     };
     Err(error.and(recorded.map_err(Error::from)))
+}
+
+/// A hook may remove what was set before it, as a `PostUp` that replaces a rule by another. Nobody is to restore that.
+fn forget_removed_by_hooks(steps: &mut Vec<Step>, host: &mut Host, interface: &InterfaceName) {
+    if !steps.iter().any(|step| matches!(step, Step::Hook { .. })) {
+        return;
+    }
+    // Without the state of the host, a later reload restores too much, and nothing is lost.
+    let Ok(state) = snapshot::read(host, interface) else { return };
+    let removed: HashSet<Step> = plan::lost(steps, &state.without_names()).into_iter().cloned().collect();
+    // Which ways are open in firewalls of others was not read.
+    steps.retain(|step| !removed.contains(step) || matches!(step, Step::Open(_)));
 }
 
 /// The hooks that a failed `up` runs after the steps `done`: wg-quick runs none (its `del_if`).

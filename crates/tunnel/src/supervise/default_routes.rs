@@ -3,46 +3,40 @@
 
 use std::time::{Duration, Instant};
 
-use linerate_host::plan::Warning;
-use linerate_host::system::DefaultRouteWatch;
-
 use super::Supervisor;
 use super::troubles::Task;
 use crate::error::Error;
 use crate::read::ConfigFile;
 use crate::reload;
+use linerate_host::plan::Warning;
 
 impl Supervisor<'_> {
-    /// Watches default routes if the tunnel of `file` follows them.
-    pub(super) fn watch_default_routes(&mut self, file: &ConfigFile) {
-        if !file.follows_default_routes() {
-            self.default_routes = None;
-            self.note(Task::Watch, None);
+    /// Has default routes followed from now on, if the tunnel of `file` follows them.
+    pub(super) fn follow_default_routes_of(&mut self, file: &ConfigFile) {
+        let followed = std::mem::replace(&mut self.follows_default_routes, file.follows_default_routes());
+        if !self.follows_default_routes {
             self.followed(None);
-        } else if self.default_routes.is_none() {
-            let watch = DefaultRouteWatch::new();
-            let trouble = watch.as_ref().err().map(|error| format!("cannot follow the host's default routes: {error}"));
-            if let Some(trouble) = &trouble {
-                self.context.warn(format_args!("{}: {trouble}", self.interface));
-            }
-            self.note(Task::Watch, trouble);
-            self.default_routes = watch.ok();
-            self.missed_default_routes = self.default_routes.is_some();
+        } else if !followed {
+            self.missed_default_routes = true;
         }
     }
 
     /// Lets the tunnel follow default routes that have changed. Where that fails, it is tried again later.
     pub(super) fn follow_default_routes(&mut self) -> Result<(), Error> {
-        let Some(routes) = &mut self.default_routes else { return Ok(()) };
+        let changed = std::mem::take(&mut self.changed.default_routes);
+        if !self.follows_default_routes || self.watch.is_none() {
+            return Ok(());
+        }
         let is_due = self.follow_failed.is_some_and(|failed| failed.elapsed() >= FOLLOW_AGAIN);
         let missed = std::mem::take(&mut self.missed_default_routes);
         let differ = || reload::default_routes_differ(self.interface).unwrap_or(true);
-        if !has_to_follow(routes.clear(), is_due, missed, differ) {
+        if !has_to_follow(changed, is_due, missed, differ) {
             return Ok(());
         }
         // One is removed and another added, of both families: all of that is one change.
         self.context.interruption.pause(&[], Some(SETTLE)).map_err(Error::system("cannot wait"))?;
-        routes.clear();
+        self.notice_changes();
+        self.changed.default_routes = false;
         let error = self.reload_host().err();
         if let Some(error) = &error {
             self.context.message(format_args!("{}: {error}", self.interface));

@@ -1,6 +1,6 @@
 //! The last step: the supervisor of a tunnel. It resolves endpoints that are names again when a peer is silent
 //! (`endpoints`), writes into the file what became of peers that have an end or a successor (`outcomes`), has a gateway
-//! follow the default routes (`default_routes`), and, as a service ([`Options::supervised`]), restarts a daemon that has
+//! follow the default routes (`default_routes`), restores what others remove of the tunnel from the host (`restore`), and, as a service ([`Options::supervised`]), restarts a daemon that has
 //! died (`restart`).
 //!
 //! In the background it is a process of its own, `PROGRAM supervise IFACE`, where PROGRAM is the one that this library
@@ -13,6 +13,7 @@ mod endpoints;
 mod notify;
 mod outcomes;
 mod restart;
+mod restore;
 mod troubles;
 
 use std::collections::BTreeMap;
@@ -29,7 +30,8 @@ use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::response::{DeviceState, ReplyError};
 use linerate_control::uapi::socket;
 use linerate_control::zeroizing::Buffer;
-use linerate_host::system::DefaultRouteWatch;
+use linerate_host::state::HostChanges;
+use linerate_host::system::HostWatch;
 use linerate_netio::files::FileWatch;
 use linerate_privileges::{confine_supervisor, deny_tracing, lock_memory};
 
@@ -43,6 +45,7 @@ use crate::{Options, background, down};
 use default_routes::RefusedAdvertisements;
 use endpoint_retry::EndpointRetry;
 use restart::{LastState, RestartLimit};
+use restore::Restorations;
 use troubles::Task;
 
 /// The command `supervise`: supervises a tunnel until it is taken down or its daemon is gone.
@@ -59,10 +62,15 @@ pub fn in_background(interface: &InterfaceName, context: Context<'_>) -> Result<
             Observed::Running(_) if supervisor.needed_rights() > supervisor.rights => return Ok(()),
             Observed::Running(device) => {
                 supervisor.confine();
-                supervisor.follow_default_routes()?;
+                supervisor.follow_host()?;
                 supervisor.write_outcomes(&device);
                 let pause = supervisor.update_endpoints(&device);
-                let again = [pause, supervisor.outcomes_interval(), supervisor.follow_interval()];
+                let again = [
+                    pause,
+                    supervisor.outcomes_interval(),
+                    supervisor.follow_interval(),
+                    supervisor.restore_interval(),
+                ];
                 supervisor.pause(again.into_iter().flatten().min())?
             }
             Observed::Unknown(reason) => supervisor.wait_for_answer(&reason)?,
@@ -119,7 +127,7 @@ fn serve(interface: &InterfaceName, context: Context<'_>) -> Result<End, Error> 
         }
         let goes_on = match supervisor.observe()? {
             Observed::Running(device) => {
-                supervisor.follow_default_routes()?;
+                supervisor.follow_host()?;
                 supervisor.write_outcomes(&device);
                 let pause = supervisor.update_endpoints(&device).unwrap_or(Duration::MAX);
                 let interval = state_interval(device.peers.len());
@@ -207,8 +215,14 @@ struct Supervisor<'a> {
     outcomes_failed: Option<Instant>,
     /// Tells when something may have.
     usage: Option<FileWatch>,
-    /// Tells of default routes, with `Gateway = auto`.
-    default_routes: Option<DefaultRouteWatch>,
+    /// Tells of changes of the host.
+    watch: Option<HostWatch>,
+    /// What has changed of the host, and was not looked at yet.
+    changed: HostChanges,
+    /// When things that others had removed were restored.
+    restorations: Restorations,
+    /// Whether the tunnel follows default routes, as with `Gateway = auto`.
+    follows_default_routes: bool,
     /// Whether they may have changed before that, since they were read for the plan.
     missed_default_routes: bool,
     /// Those that were not followed.
@@ -247,7 +261,10 @@ impl<'a> Supervisor<'a> {
             has_outcomes: false,
             outcomes_failed: None,
             usage: None,
-            default_routes: None,
+            watch: None,
+            changed: HostChanges::default(),
+            restorations: Restorations::default(),
+            follows_default_routes: false,
             missed_default_routes: false,
             refused_advertisements: RefusedAdvertisements::default(),
             follow_failed: None,
@@ -310,7 +327,10 @@ impl<'a> Supervisor<'a> {
         self.copy = Arc::new(text.unwrap_or_default());
         let file = ConfigFile::of(ledger.file.clone(), self.interface.clone(), Arc::clone(&self.copy));
         self.watch_usage(&ledger, &file);
-        self.watch_default_routes(&file);
+        if self.watch.is_none() {
+            self.watch_host();
+        }
+        self.follow_default_routes_of(&file);
         self.file = ledger.file;
         self.routed = file.may_defer_routes().then_some(ledger.spec.allowed_ips.len());
         self.has_deferred_routes = file.has_deferred_routes(&ledger.spec);
@@ -370,8 +390,8 @@ impl<'a> Supervisor<'a> {
     fn pause(&self, timeout: Option<Duration>) -> Result<bool, Error> {
         let daemon = self.tunnel.as_ref().filter(|_| !self.closes_connections).and_then(TunnelClient::closed);
         let usage = self.usage.as_ref().map(AsFd::as_fd);
-        let routes = self.default_routes.as_ref().map(AsFd::as_fd);
-        let others = usage.into_iter().chain(routes);
+        let host = self.watch.iter().flat_map(HostWatch::descriptors);
+        let others = usage.into_iter().chain(host);
         let descriptors: Vec<BorrowedFd<'_>> = daemon.into_iter().chain([self.ledgers.as_fd()]).chain(others).collect();
         self.context.interruption.pause(&descriptors, timeout).map_err(Error::system("cannot wait"))?;
         Ok(!self.context.interruption.came())

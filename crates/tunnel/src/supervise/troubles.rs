@@ -10,8 +10,10 @@ use crate::ledger;
 pub(super) enum Task {
     /// To write into the file what became of clients.
     Outcomes,
-    /// To hear of default routes.
+    /// To hear of changes of the host.
     Watch,
+    /// To restore what others have removed.
+    Restore,
     /// To have the gateway follow them.
     Follow,
 }

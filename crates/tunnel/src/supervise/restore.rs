@@ -1,0 +1,157 @@
+//! Restores what others have removed of the tunnel from the host. Without its rules or routes a full tunnel leaks: what
+//! is to go through it leaves in the clear.
+
+use std::time::{Duration, Instant};
+
+use linerate_host::plan;
+use linerate_host::plan::messages::describe;
+use linerate_host::state::HostChanges;
+use linerate_host::step::Step;
+use linerate_host::system::HostWatch;
+
+use super::Supervisor;
+use super::troubles::Task;
+use crate::error::Error;
+use crate::ledger;
+use crate::snapshot::Snapshot;
+
+impl Supervisor<'_> {
+    /// Watches the host. Where that is not possible, `status` says so.
+    pub(super) fn watch_host(&mut self) {
+        let watch = HostWatch::new();
+        let trouble = watch.as_ref().err().map(|error| format!("the host's routes and rules are not watched: {error}"));
+        if let Some(trouble) = &trouble {
+            self.context.warn(format_args!("{}: {trouble}", self.interface));
+        }
+        self.note(Task::Watch, trouble);
+        self.watch = watch.ok();
+        // What changed before that.
+        self.changed.tunnel = self.watch.is_some();
+    }
+
+    /// Keeps the tunnel in step with the host, after each wait.
+    pub(super) fn follow_host(&mut self) -> Result<(), Error> {
+        self.notice_changes();
+        self.follow_default_routes()?;
+        self.restore()
+    }
+
+    /// Adds what has changed on the host since the last call to what is to be looked at.
+    pub(super) fn notice_changes(&mut self) {
+        let interface = self.interface.as_str();
+        self.changed |= self.watch.as_mut().map_or_else(HostChanges::default, |watch| watch.clear(interface));
+    }
+
+    /// Restores what was lost. A program that removes it again and again is not fought with: at most [`Restorations::MOST`]
+    /// times a minute, and then `status` says what it is about.
+    fn restore(&mut self) -> Result<(), Error> {
+        if !self.changed.tunnel || !self.restorations.is_due(Instant::now()) {
+            return Ok(());
+        }
+        // A restart of a service removes many things, one after the other.
+        self.context.interruption.pause(&[], Some(SETTLE)).map_err(Error::system("cannot wait"))?;
+        self.notice_changes();
+        let Some(lost) = self.lost() else {
+            // An `up`, a `reload` or a `down` is at work, or the host cannot be read: once more after the next change.
+            return Ok(());
+        };
+        self.changed.tunnel = false;
+        let Some(first) = lost.first() else {
+            self.note(Task::Restore, None);
+            return Ok(());
+        };
+        let what = match lost.len() {
+            1 => describe(first),
+            count => format!("{} and {} more", describe(first), count - 1),
+        };
+        let interface = self.interface;
+        let restored = self.reload_host();
+        let is_last = self.restorations.count(Instant::now());
+        let trouble = match &restored {
+            Ok(()) if !is_last => None,
+            Ok(()) => Some(format!("another program removes this again and again: {what}{}", suspect())),
+            Err(error) => Some(format!("this was removed and cannot be restored: {what}: {error}")),
+        };
+        match (&trouble, restored) {
+            (Some(trouble), _) => self.context.message(format_args!("{interface}: {trouble}")),
+            (None, _) => {
+                self.context.message(format_args!("{interface}: another program removed this, restored: {what}"))
+            }
+        }
+        self.changed.tunnel |= trouble.is_some();
+        self.note(Task::Restore, trouble);
+        Ok(())
+    }
+
+    /// What the host has lost of the tunnel; `None` while that cannot be told.
+    fn lost(&self) -> Option<Vec<Step>> {
+        let ledger = ledger::read(ledger::directory(), self.interface).ok().flatten();
+        let ledger = ledger.filter(|ledger| ledger.complete && ledger.pending.is_empty())?;
+        let state = Snapshot::take(self.interface).ok()?.state.without_names();
+        Some(plan::lost(&ledger.in_force(), &state).into_iter().cloned().collect())
+    }
+
+    /// When to try again what was put off.
+    pub(super) fn restore_interval(&self) -> Option<Duration> {
+        self.restorations.pause(Instant::now()).filter(|_| self.changed.tunnel)
+    }
+}
+
+/// How long others may take to remove what they remove.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// A program that is known to remove what it has not set, if it runs here.
+fn suspect() -> &'static str {
+    if std::path::Path::new("/run/systemd/netif/links").is_dir() {
+        "; systemd-networkd does so unless networkd.conf has ManageForeignRoutes=no and ManageForeignRoutingPolicyRules=no"
+    } else {
+        ""
+    }
+}
+
+/// When things were restored.
+#[derive(Default)]
+pub(super) struct Restorations(Vec<Instant>);
+
+impl Restorations {
+    /// How often within [`WITHIN`](Self::WITHIN).
+    const MOST: usize = 5;
+    const WITHIN: Duration = Duration::from_mins(1);
+
+    /// Counts one; true if no other follows for a while.
+    fn count(&mut self, now: Instant) -> bool {
+        self.0.retain(|earlier| now.duration_since(*earlier) < Self::WITHIN);
+        self.0.push(now);
+        self.0.len() >= Self::MOST
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.pause(now).is_none()
+    }
+
+    /// How long to wait until the next one is due.
+    fn pause(&self, now: Instant) -> Option<Duration> {
+        let last = self.0.len().checked_sub(Self::MOST)?;
+        Self::WITHIN.checked_sub(now.duration_since(self.0[last])).filter(|pause| !pause.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn things_are_restored_five_times_a_minute_at_most() {
+        let (mut restorations, begin) = (Restorations::default(), Instant::now());
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let counted: Vec<bool> = (0..5).map(|second| restorations.count(at(second))).collect();
+        assert_eq!(counted, [false, false, false, false, true]);
+        assert!(!restorations.is_due(at(5)));
+        assert_eq!(restorations.pause(at(20)), Some(Duration::from_secs(40)));
+        assert!(restorations.is_due(at(60)));
+        assert!(restorations.count(at(60)), "four others were within the minute");
+        assert!(!restorations.is_due(at(60)));
+        assert!(!restorations.count(at(200)));
+        assert!(restorations.is_due(at(200)));
+    }
+}

@@ -114,7 +114,7 @@ service_down g1
 user 51821 600 >"$SCENARIO_LOGS/user.log" 2>&1 &
 wait_for 5 "the user to have the port" grep -q bound "$SCENARIO_LOGS/user.log"
 service_up g1
-says_why() { of_service g1 .gateway.trouble | grep -q '^the mesh of the gateways: '; }
+says_why() { of_service g1 .gateway.trouble | grep -q '^the mesh of the gateways is down: '; }
 wait_for 20 "g1 to say that it has no mesh" says_why
 wait_for 5 "g1 to initiate for nobody" is_said g1 .gateway.initiates false
 kill "$(sed -n 's/^bound by //p' "$SCENARIO_LOGS/user.log")"

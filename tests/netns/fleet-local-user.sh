@@ -13,7 +13,7 @@ need python3
 behind_router
 client_host c 100
 fleet_up
-sleep 4 # who is added before may not be new, and needs a cookie
+sleep 4 # a client added earlier might not count as new, and would need a cookie first
 client_up phone c wg9
 answers_to_c() { on c ping -n -q -c 1 -W 1 10.9.0.1 >/dev/null; }
 wait_for 30 "an answer through g1" answers_to_c

@@ -112,7 +112,8 @@ impl Server {
     fn session(&self, headers: &HeaderMap, source: Source) -> Option<Found> {
         let secret = cookie(headers, cookie_name(source.is_tls))?;
         locked(&self.sessions).find(secret, wall()).unwrap_or_else(|Copied(label)| {
-            let what = format!("session {label} has ended: a replaced cookie of it was used, so somebody has a copy");
+            let what =
+                format!("session {label} has ended: an old cookie was used after the new one, so somebody has a copy");
             audit(&address(source.address), &what);
             None
         })

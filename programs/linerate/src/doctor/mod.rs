@@ -31,8 +31,7 @@ pub(super) struct DoctorArguments {
     #[arg(value_name = "NAME")]
     interface: Option<InterfaceName>,
 
-    /// Check only the protection of tunnels and this host: how daemons are confined, and what the firewall and routes
-    /// allow
+    /// Check only the protection of tunnels and this host: confinement of daemons, firewall and routes
     #[arg(long, conflicts_with_all = ["bundle", "no_probe"])]
     security: bool,
 

@@ -1,6 +1,6 @@
-//! Any bytes as what other gateways and a daemon send to a gateway, in envelopes that are right and in others: each message has
-//! one form and is taken once, and a gateway that is given any number of them remembers no more than peers and members,
-//! initiates to no peer twice within its interval, and raises no floor beyond its clock.
+//! Any bytes as messages of other gateways and of a daemon, in correct and in other envelopes. Each message has one
+//! encoding and is accepted once. After any number of messages, a gateway's memory is bounded by its peers and members,
+//! it has initiated to no peer twice within its interval, and no floor is ahead of its clock by more than the bound.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use linerate_fleet::gateway::peers::{AHEAD_MAX, stamp};
 use linerate_fleet::seal::MessageKey;
 
 const PEERS: u32 = 16;
-/// The other members, each with a life.
+/// The other members, which keep their lives throughout.
 const OTHERS: [u8; 2] = [1, 2];
-/// Senders of these numbers stand for gateways 1 and 2: of an envelope that may have any header and has the right MAC, and of bytes
-/// that may be anything.
+/// These sender numbers stand for gateways 1 and 2: for an envelope with an arbitrary header and the right MAC
+/// (`OTHER_HEADERS`), and for arbitrary bytes (`OTHER_BYTES`).
 const OTHER_HEADERS: std::ops::Range<u8> = 64..128;
 const OTHER_BYTES: std::ops::Range<u8> = 128..255;
 
@@ -93,7 +93,7 @@ fn is_taken(envelopes: &mut Envelopes, time: Duration, from: u8, bytes: &[u8]) -
     matches!(envelopes.open(time, from, bytes), Ok(Some(_)))
 }
 
-/// This gateway's envelopes and those of the others, which know each other's lives.
+/// Returns the envelopes of this gateway and of the others, after they have exchanged challenges.
 fn acquainted() -> (Envelopes, BTreeMap<u8, Envelopes>) {
     let mut ours = Envelopes::new(0, 1, key());
     let others = OTHERS.map(|number| {

@@ -56,7 +56,7 @@ pub fn without_sysctls(host: &HostState) -> HostState {
     let mut host = comparable(host);
     host.sysctls.clear();
     host.held_sysctls.clear();
-    // It goes with the last of them.
+    // The guard's table exists only while a sysctl is held.
     host.firewall_tables.retain(|table| table != ForwardingGuard::NFT_NAME);
     host
 }

@@ -21,7 +21,7 @@ address c e1 198.51.100.1/24
 address r rc 198.51.100.254/24
 ip -n c route add default via 198.51.100.254
 fleet_up
-sleep 4 # who is added before may not be new, and needs a cookie
+sleep 4 # a client added earlier might not count as new, and would need a cookie first
 for name in guest phone; do
   client_add g1 $name || fail "client add: $(tail -n 3 "$SCENARIO_LOGS/client.log")"
   sed -n 's/^PrivateKey = //p' "$WORK/$name.conf" >"$WORK/$name.key"

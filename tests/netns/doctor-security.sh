@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # timeout: 180
-# doctor --security judges what is in force: holes in a kill switch, routes and names beside a tunnel, what a gateway forwards.
+# doctor --security finds holes in a kill switch, routes and DNS queries that bypass a tunnel, and what a gateway must not forward.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/gateway.bash"
 source "$(dirname "$0")/doctor.bash"
 
 need nft
-# What --security says: its words are in $WORK/doctor, errors and warnings in $FOUND, notes in $NOTES, its status in $STATUS.
+# Runs --security: its output is in $WORK/doctor, errors and warnings in $FOUND, notes in $NOTES, its exit status in $STATUS.
 security() { # [OPTION...]
   STATUS=0
   at h1 "$LINERATE" doctor wg1 --security --json "$@" >"$WORK/doctor" 2>"$WORK/doctor-said" || STATUS=$?
@@ -29,7 +29,7 @@ reports() { # WHAT IDENTIFIER... : these errors and warnings with --security, an
 }
 sound() { reports "$1"; } # WHAT : none
 notes() { [[ " $NOTES " == *" $1 "* ]] || fail "expected a note $1, saw: $NOTES"; } # IDENTIFIER
-# Carries out the remedy of the finding, its commands one after the other.
+# Runs the commands in the remedy of the finding, in order.
 heal() { # IDENTIFIER
   local command
   awk -v id="\"$1\"," '/"id":/ { is = $2 == id } is && /"remedy":/' "$WORK/doctor" | head -n 1 | grep -o '`[^`]*`' | tr -d '`' >"$WORK/remedy"
@@ -50,7 +50,7 @@ key h2 && cp "$WORK/c1.key" "$WORK/h2.key"
 export ENDPOINT=198.51.101.2:50002
 full() { tunnel_file wg1 0.0.0.0/0,::/0 "$@"; } # [LINE...] : a full tunnel on h1
 
-# Of the routes to the networks of clients, only the one to the endpoint stays.
+# Removes the routes to the clients' networks, except for the one to the endpoint.
 client_networks() { # add|del
   ip -n h1 route "$1" 198.51.101.0/24 via 192.0.2.2
   ip -n h1 route "$1" 198.51.102.0/24 via 192.0.2.2
@@ -134,12 +134,12 @@ no_ping h1 198.18.0.1 -I up0
 on h1 nft insert rule inet linerate-wg1 output ip daddr 198.18.0.0/24 accept
 pings h1 198.18.0.1 -I up0
 reports "an accept rule for a public network" kill-switch-hole
-tells "packets of this host to 198.18.0.0 leave beside the tunnel"
+tells "packets of this host to 198.18.0.0 leave outside the tunnel"
 heal kill-switch-hole
 sound "and made anew"
 on h1 nft insert rule inet linerate-wg1 output meta skuid 65534 accept
 reports "a rule that is not understood" kill-switch-hole
-tells "to any IPv4 address may leave beside the tunnel"
+tells "to any IPv4 address may leave outside the tunnel"
 expect "how bad that is" warning "$(sed -n 's/.*"severity": "\(error\|warning\)",/\1/p' "$WORK/doctor" | sort -u)"
 heal kill-switch-hole
 on h1 nft 'add table inet other; add chain inet other out { type filter hook output priority -10; policy accept; }; add rule inet other out accept'

@@ -15,7 +15,7 @@ for n in 1 2 3; do
   ENVIRONMENT[g$n]=$(by_clock g$n)
 done
 fleet_up
-sleep 4 # who is added before may not be new, and needs a cookie
+sleep 4 # a client added earlier might not count as new, and would need a cookie first
 client_up phone c wg9
 client_hex=$(client_key phone | hex)
 

@@ -11,7 +11,7 @@ behind_router
 client_host c 100
 client_host d 101
 fleet_up --max-stale 10
-sleep 4 # who is added before may not be new, and needs a cookie
+sleep 4 # a client added earlier might not count as new, and would need a cookie first
 
 answers_to() { on "$1" ping -n -q -c 1 -W 1 10.9.0.1 >/dev/null; } # HOST
 client_up phone c wg8

@@ -16,7 +16,7 @@ next_hops() { # NUMBER...
 }
 next_hops 1 2 3
 fleet_up
-sleep 4 # who is added before may not be new, and needs a cookie
+sleep 4 # a client added earlier might not count as new, and would need a cookie first
 clients=6
 initiations() { # of all clients
   local k

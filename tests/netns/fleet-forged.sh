@@ -12,7 +12,7 @@ behind_router
 client_host c 100
 client_host x 102
 fleet_up
-sleep 4 # who is added before may not be new, and needs a cookie
+sleep 4 # a client added earlier might not count as new, and would need a cookie first
 client_up phone c wg9
 
 # The index of the client's session at g1, as anybody on the way sees it.

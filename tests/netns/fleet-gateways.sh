@@ -11,7 +11,7 @@ behind_router
 client_host c 100
 fleet_up
 
-sleep 4 # who is added before may not be new, and needs a cookie
+sleep 4 # a client added earlier might not count as new, and would need a cookie first
 client_up phone c wg9
 initiations() { printf 'stats=1\n\n' | uapi wg9 | sed -n 's/^handshake_initiations_sent=//p'; }
 

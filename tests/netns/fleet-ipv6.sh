@@ -15,7 +15,7 @@ for host in s g1 g2 g3 c r; do
   [[ -z $(ip -n $host -4 -o addr show scope global) ]] || fail "$host has an address of IPv4"
 done
 
-sleep 4 # who is added before may not be new, and needs a cookie
+sleep 4 # a client added earlier might not count as new, and would need a cookie first
 client_up phone c wg9
 grep -q "^Endpoint = \[2001:db8::100\]:51820" "$WORK/phone.conf" || fail "the client's file has no endpoint: $(grep Endpoint "$WORK/phone.conf")"
 initiations() { printf 'stats=1\n\n' | uapi wg9 | sed -n 's/^handshake_initiations_sent=//p'; }

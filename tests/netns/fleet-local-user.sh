@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # timeout: 300
-# A user of one gateway's host without privileges speaks for the gateway: from its port, which he had before its service did, and from
-# a port of his own. He says that it is alive, has all clients, and has accepted timestamps of the far future from them. Nobody
-# believes him: clients are let in and taken over. The service says that it cannot have its port, and has it when he is gone.
+# An unprivileged user of a gateway's host impersonates the gateway, from its port, which he binds before the service, and from
+# another port. His messages claim that the gateway is alive, has all clients, and has accepted timestamps in the far future.
+# The other gateways refuse them, and clients connect and are taken over as usual. The service reports that it cannot bind its
+# port, and binds it once he is gone.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/fleet.bash"
@@ -12,7 +13,7 @@ need python3
 behind_router
 client_host c 100
 fleet_up
-sleep 4 # who is added before may not be new, and needs a cookie
+sleep 4 # a client added earlier might not count as new, and would need a cookie first
 client_up phone c wg9
 answers_to_c() { on c ping -n -q -c 1 -W 1 10.9.0.1 >/dev/null; }
 wait_for 30 "an answer through g1" answers_to_c
@@ -21,8 +22,8 @@ mesh=$(gw g1 ip -6 -o addr show dev lm-wg0 scope global | grep -o 'fd[0-9a-f:]*'
 mesh=${mesh%1}
 [[ $mesh == fd*:: ]] || fail "no address of the mesh: $mesh"
 
-# As a user of g1: sends heartbeats of g1, and hints with all ones, to all gateways, in the form with an envelope, which answers the
-# challenge that the other gateway has sent to this port, and in the form without; from port FROM, or if that is 0 from each of the ports that gateways have used.
+# As a user of g1, sends heartbeats of g1 and hints with all ones to all gateways: without an envelope, and in one that answers the
+# challenge that the other gateway has sent to this port. Sends from port FROM; 0: from each port that gateways have ever used.
 user() { # FROM SECONDS
   gw g1 python3 -c '
 import os, socket, struct, sys, time
@@ -63,7 +64,7 @@ while time.monotonic() - start < seconds:
                         except OSError: pass
     time.sleep(0.05)' "$mesh" "$1" "$2"
 }
-begins_anew() { # the client, with another session
+begins_anew() { # the client begins a new session
   on c wg set wg9 peer "$(public fleet)" remove
   client_set phone c wg9
 }
@@ -114,7 +115,7 @@ service_down g1
 user 51821 600 >"$SCENARIO_LOGS/user.log" 2>&1 &
 wait_for 5 "the user to have the port" grep -q bound "$SCENARIO_LOGS/user.log"
 service_up g1
-says_why() { of_service g1 .gateway.trouble | grep -q '^the mesh of the gateways: '; }
+says_why() { of_service g1 .gateway.trouble | grep -q '^the mesh of the gateways is down: '; }
 wait_for 20 "g1 to say that it has no mesh" says_why
 wait_for 5 "g1 to initiate for nobody" is_said g1 .gateway.initiates false
 kill "$(sed -n 's/^bound by //p' "$SCENARIO_LOGS/user.log")"

@@ -43,7 +43,7 @@ follow() { # ADDRESS...
   done
 }
 
-sleep 4 # who is added before may not be new, and needs a cookie
+sleep 4 # a client added earlier might not count as new, and would need a cookie first
 reaches_all() { # HOST IFACE
   on "$1" wg set "$2" peer "$(public fleet)" allowed-ips 10.9.0.1/32,10.7.0.0/24
   ip -n "$1" route add 10.7.0.0/24 dev "$2"

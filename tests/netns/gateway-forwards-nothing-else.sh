@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # timeout: 120
-# A host that `linerate server init` has made a server forwards between the tunnel and its uplinks and nothing else: not
-# from an uplink to its other networks or another uplink, nor the other way, and no link becomes an uplink by a router
-# advertisement. What the administrator had it forward before goes on, in its own direction.
+# A host set up by `linerate server init` forwards only between the tunnel and its uplinks: not between an uplink and its
+# other networks or other uplinks, in either direction. A router advertisement alone makes no link an uplink. Forwarding
+# that the administrator had switched on before continues, in its direction only.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/servers.bash"
@@ -23,7 +23,7 @@ ip -n other -6 route add default via 2001:db8:5::5
 for net in 192.168.77.0/24 198.18.5.0/24; do ip -n inet route add "$net" via 203.0.113.5; done
 for net in fd77::/64 2001:db8:5::/64; do ip -n inet -6 route add "$net" via 2001:db8:1::5; done
 
-# Whatever comes over a link from h1 and is not h1's own, or that of its client at the link's address, was forwarded.
+# Counts packets from h1 over a link as forwarded unless their source is h1's address on the link; its client's are masqueraded.
 watched() { # HOST DEVICE IPV4 IPV6
   count "$1" in forwarded4 iifname "$2" ip saddr != "$3"
   count "$1" in forwarded6 iifname "$2" ip6 saddr != "{ $4, fe80::/10, :: }"
@@ -34,7 +34,7 @@ watched lan lan2 192.168.77.1 fd77::1
 declare -A DEVICE=([inet]=i1 [other]=o1 [lan]=lan2) FACING=([inet]=e1 [other]=e5 [lan]=lan1)
 declare -A IPV4=([inet]=198.51.100.2 [other]=198.18.5.1 [lan]=192.168.77.2)
 declare -A IPV6=([inet]=2001:db8:3::2 [other]=2001:db8:5::1 [lan]=fd77::2)
-nothing_else() { # WHEN : of all that each neighbour sends to the others, by way of h1
+nothing_else() { # WHEN : h1 forwards none of the packets that each neighbour sends to the others through it
   local from to what sent
   for from in inet other lan; do
     sent=()
@@ -57,8 +57,8 @@ follows() { # WHEN UPLINK...
   wait_for 10 "$1: the uplinks to be ${*:2}" eval "[[ \$(uplinks) == '${*:2}' ]]"
   say "$1: the uplinks are ${*:2}"
 }
-stay() { # WHEN UPLINK... : also when the host is looked at again
-  sleep 2 # longer than it waits for routes to be complete
+stay() { # WHEN UPLINK... : after a reload, too
+  sleep 2 # longer than the supervisor waits for route changes to settle
   expect "$1: the uplinks" "${*:2}" "$(uplinks)"
   good linerate reload wg0
   expect "$1: the uplinks after a reload" "${*:2}" "$(uplinks)"

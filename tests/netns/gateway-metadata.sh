@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 60
-# Clients of a gateway do not reach what a cloud tells its machines (169.254.169.254 and its like), nor other link-local
-# addresses beyond it, unless their `Destinations` name the address.
+# Clients of a gateway reach neither cloud metadata services (169.254.169.254 and others) nor other link-local addresses
+# behind it, unless their `Destinations` name the address.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/gateway.bash"
@@ -19,7 +19,7 @@ class Secret(socketserver.BaseRequestHandler):
 class Server(socketserver.ThreadingTCPServer): address_family, request_queue_size = 10, 64
 Server(("::", 80), Secret).serve_forever()' &
 wait_for 5 "the cloud" listens inet 80
-# Of all these addresses, those whose secret a host gets. It asks all at once, and those are expected for some seconds.
+# Checks which of these addresses give a host their secret. It asks all at once, and retries for some seconds.
 fetches() { # WHAT HOST EXPECTED-ADDRESSES
   local found
   found=$(on "$2" python3 -c '

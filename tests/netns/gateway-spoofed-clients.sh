@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 120
-# Nobody outside of the tunnel sends as one of its clients: no datagram leaves for an accomplice, translated or not, and no
-# state of a connection lets the accomplice in past `Inbound = replies`; whatever the reverse path filter is.
+# The gateway drops datagrams from outside the tunnel with a client's address, whatever the reverse path filter is: none
+# reaches an accomplice, masqueraded or not, and none opens a connection that lets the accomplice in past `Inbound = replies`.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/gateway.bash"
@@ -11,15 +11,15 @@ need nft python3
 gateway_hosts
 ACCOMPLICE=(198.18.0.2 2001:db8:18::2)
 ip -n inet addr add 2001:db8:18::2/128 dev lo nodad
-# Datagrams from port 5000 are those of the neighbour, and from port 6000 the accomplice's.
+# The neighbour sends from port 5000, the accomplice from port 6000.
 count inet in left udp sport 5000
 count c1 in entered iifname wg3 "udp sport { 5000, 6000 }"
 quiet() { # WHAT
   sleep 0.2
   expect "$1: datagrams that left, and that came to the client" "0 0" "$(counted inet left) $(counted c1 entered)"
 }
-# Each neighbour of h1 sends as a client: as c1 to the accomplice, and as c2 and the gateway itself to c1. The accomplice
-# answers to wherever that may have come from, unless everything is let in.
+# Each neighbour of h1 forges sources: c1's to the accomplice, and c2's and the gateway's to c1. The accomplice answers to
+# all addresses that it could have seen, unless `Inbound = all`.
 CLIENTS=(10.9.0.2 fd09::2) OTHERS=("10.9.0.3 10.9.0.1" "fd09::3 fd09::1") UPLINK=(203.0.113.1 2001:db8:113::1)
 spoof() { # WHAT [no-answers]
   local place family as to spoofed answers

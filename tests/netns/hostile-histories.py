@@ -2,15 +2,16 @@
 
     hostile-histories.py FIRST-SEED COUNT [STEPS]
 
-A history is either that of a client with a kill switch in a café (h1, whose link is watched on h2) or that of a gateway (g1,
-whose links are watched on inet, other and lan, and whose clients are c1 and c2). After each event all neighbours and
-programs send what they can, and every packet that arrives is judged:
+A history is about a client with a kill switch in a café (h1; h2 watches its link) or about a gateway (g1; inet, other and
+lan watch its links, c1 and c2 are its clients). After each event all neighbours and programs send packets of every kind,
+and each packet that arrives is checked against these laws:
 
-    L1  what h1 sends while its kill switch holds: only the tunnel's datagrams, what finds addresses and neighbours, and
-        what its file excludes
-    L2  g1 forwards between the tunnel and its uplinks only
-    L3  a client reaches only what `Inbound`, `ClientIsolation` and `Destinations` let it, and no metadata
-    L4  nobody outside is taken for a client
+    L1  while its kill switch is in force, h1 sends only the tunnel's datagrams, DHCP, neighbour discovery, and packets to
+        destinations that its file excludes
+    L2  g1 forwards only between the tunnel and its uplinks
+    L3  packets from and to a client obey `Inbound`, `ClientIsolation` and `Destinations`, and no client reaches a metadata
+        service that `Destinations` does not name
+    L4  g1 drops packets from outside with a client's address
 """
 
 import contextlib
@@ -41,7 +42,7 @@ MARK = b"HOSTILE"
 
 @contextlib.contextmanager
 def inside(host):
-    """Sockets that are made here, and programs that are started, are the host's."""
+    """Enters the host's network namespace: sockets and programs that start here belong to it."""
     with open(f"/run/netns/{host}") as there:
         enter(there.fileno())
     try:
@@ -67,7 +68,7 @@ said = open(f"{os.environ['SCENARIO_LOGS']}/said.log", "a", buffering=1)
 
 
 def configure(host, lines):
-    """Lines for `ip`, those with -6 last; those that fail are as good as done."""
+    """Runs lines of `ip`, those with -6 last, and ignores failures."""
     for family in ("-4", "-6"):
         chosen = [line.removeprefix(family + " ") for line in lines if line.startswith("-6") == (family == "-6")]
         if chosen:
@@ -75,7 +76,7 @@ def configure(host, lines):
 
 
 def fresh(device):
-    """A link without what neighbours have said of it; it stays up, since the kernel takes its time to believe in a carrier."""
+    """Lines that remove all state from a link. It stays up, because the kernel is slow to detect a carrier."""
     return [f"addr flush dev {device}", f"route flush dev {device}", f"-6 route flush dev {device}", f"neigh flush dev {device}",
             f"-6 route add multicast ff00::/8 dev {device} table local metric 256"]
 
@@ -103,7 +104,7 @@ def networks(texts):
 
 
 class Packet:
-    """What the laws ask of an IP packet. Fragments have the ports of their first."""
+    """The parts of an IP packet that the laws depend on. Fragments have the ports of the first one."""
 
     firsts = {}
 
@@ -129,7 +130,7 @@ class Packet:
 
 
 class Link:
-    """One end of a cable, or a client's end of the tunnel: what arrives there is judged, what is sent there is seen opposite."""
+    """One end of a cable, or a client's end of the tunnel. `judge` sees each packet that arrives; `send` sends to the other end."""
 
     def __init__(self, name, host, device, facing=None):
         self.name, self.judge, self.dhcp = name, None, None
@@ -170,7 +171,7 @@ class Link:
 
 
 class Watch(threading.Thread):
-    """Takes in what arrives on all links, in the background."""
+    """Reads packets from all links, in the background."""
 
     def __init__(self, links):
         super().__init__(daemon=True)
@@ -187,13 +188,13 @@ class Watch(threading.Thread):
             ready = [descriptor for descriptor, _ in poll.poll()]
             for descriptor in ready:
                 if descriptor != self.asked:
-                    with contextlib.suppress(OSError):  # a link that is gone or down says so once
+                    with contextlib.suppress(OSError):  # a link that is gone or down reports one error
                         self.links[descriptor].take()
             if ready == [self.asked]:
                 os.write(self.answer, os.read(self.asked, 1))
 
     def drain(self):
-        """Returns when all that has arrived is judged, and what waited for the answer to an ARP request, too."""
+        """Returns once all packets that have arrived are judged, including those that waited for an ARP reply."""
         for _ in range(2):
             time.sleep(0.002)
             os.write(self.ask, b"x")
@@ -204,7 +205,7 @@ class History:
     def __init__(self, rng, watch, links):
         self.rng, self.watch, self.links = rng, watch, links
         self.violations, self.state, self.is_changing = [], "down", False
-        self.meanwhile = random.Random(rng.random())  # how often something is drawn in a storm depends on time
+        self.meanwhile = random.Random(rng.random())  # a storm draws a number of values that depends on time
         for link in links.values():
             link.judge, link.dhcp = None, None
 
@@ -212,11 +213,11 @@ class History:
         return self.rng.randrange(one_in) == 0
 
     def settings(self):
-        """Those of the tunnel's file, of which the laws may be that of one or, while it changes, of two."""
+        """Draws settings for the tunnel's file. While a file changes, packets may obey the old or the new settings."""
         raise NotImplementedError
 
     def tool(self, *words, during=None):
-        """Runs linerate, and meanwhile over and over what `during` does."""
+        """Runs linerate, and calls `during` repeatedly until it ends."""
         with inside(self.host):
             process = subprocess.Popen([LINERATE, *words], stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         while during and process.poll() is None:
@@ -242,7 +243,7 @@ class History:
         with inside(self.host):
             return self.interface in (name for _, name in socket.if_nameindex())
 
-    # Events that both kinds have; `before` is judged as well until they are over.
+    # Events of both kinds. `valid` has the old and the new settings until an event is over.
 
     def up(self):
         self.next = self.settings()
@@ -288,7 +289,7 @@ class History:
         self.state = "dead"
 
     def events(self):
-        """Those that are possible, each as often as it is to come."""
+        """Returns the possible events, each repeated by its weight."""
         of_state = {
             "down": [self.up] * 8,
             "up": [self.reload] * 3 + [self.reload_same, self.down] + [self.kill] * 2,
@@ -308,7 +309,7 @@ class History:
 
 
 def ra_arguments(rng, own_routes):
-    """What an advertisement may say."""
+    """Draws the contents of a router advertisement."""
     prefixes = ("::/0", "2000::/3", "2000::/4", "fc00::/6", "f000::/4", "8000::/1", "::/1", "2001:db8::/32", "2001:db8:7::/64",
                 "2001:db8:7::7/128", "fd00::/8", "fd01::/64", "fd09::/64", "2001:db8:66::/64", "64:ff9b::/96")
     chosen = {"lifetime": rng.choice((0, 0, 65535, 1800))}
@@ -370,7 +371,7 @@ class Client(History):
         pass
 
     def storm(self):
-        # Before `up` there is no switch that could hold.
+        # Before `up` there is no kill switch to test.
         if self.state != "down":
             self.programs(self.meanwhile.sample(self.PUBLIC, 2) + self.meanwhile.sample(self.LOCAL, 2))
         self.link.send(says.advertisement(self.link.own, prefix=["2000::/3"]))
@@ -389,7 +390,7 @@ class Client(History):
         super().end()
 
     def down(self):
-        # What leaves from here on is not judged.
+        # Packets that leave from here on are not judged.
         self.watch.drain()
         self.link.judge = None
         yield from super().down()
@@ -486,12 +487,12 @@ class Gateway(History):
     C1, C2, SELF = ("10.9.0.2", "fd09::2"), ("10.9.0.3", "fd09::3"), ("10.9.0.1", "fd09::1")
     ACCOMPLICE = ("198.51.100.7", "2001:db8:3::7")
     METADATA = (("169.254.169.254", "168.63.129.16", "100.100.100.200", "169.254.7.7"), ("fd00:ec2::254", "fd20:ce::254"))
-    number = 0  # of a probe, in all histories
+    number = 0  # of the latest probe, counted over all histories
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.probes, self.valid, self.has_session = {}, [], False
-        self.router = self.chance(4)  # of lan, by its administrator
+        self.router = self.chance(4)  # the administrator forwards for lan
         self.uplinks = {"inet"}
         configure("g1", [*fresh("e1"), *fresh("e5"), *fresh("lan1")])
         configure("g1", [
@@ -527,7 +528,7 @@ class Gateway(History):
             file.write("\n".join(lines) + "\n")
 
     def came_up(self):
-        """The clients begin new sessions: the gateway's daemon is another one."""
+        """Has the clients begin new sessions, since the gateway has a new daemon."""
         key = open(f"{WORK}/g1.pub").read().strip()
         for name, interface in (("c1", "wg3"), ("c2", "wg4")):
             run(name, "wg", "set", interface, "peer", key, "remove")
@@ -536,7 +537,7 @@ class Gateway(History):
         counts["sessions" if self.has_session else "sessions that were not made"] += 1
 
     def reaches_gateway(self, client):
-        """Whether the gateway answers a client: behind that all that the client has sent before is there, too."""
+        """Whether the gateway answers a client. The reply also shows that the client's earlier packets have arrived."""
         with inside(client), socket.socket(socket.AF_INET, socket.SOCK_RAW, 1) as asked:
             asked.settimeout(1)
             self.pings = getattr(self, "pings", 0) + 1
@@ -549,16 +550,16 @@ class Gateway(History):
                         return True
         return False
 
-    # --- what is sent, and where it may arrive
+    # --- probes, and the sinks where they may arrive
 
     def mark(self, law, what, sinks):
-        """The text of a datagram that may arrive at these sinks, by the settings when it is sent or when it arrives."""
+        """Returns the payload of a probe. It may arrive at the `sinks` of the time it is sent or of the time it arrives."""
         Gateway.number += 1
         self.probes[Gateway.number] = (law, what, sinks, sinks())
         return MARK + struct.pack("!I", Gateway.number)
 
     def ports(self):
-        """A pair that no datagram has had before: none belongs to the connection of another."""
+        """Returns a pair of ports that no probe has used, so that none belongs to another's connection."""
         return 10000 + Gateway.number % 50000, 4000 + Gateway.number // 50000
 
     def from_side(self, law, side, source, to, sinks=set, ports=None):
@@ -566,7 +567,7 @@ class Gateway(History):
         self.links[side].send(says.udp(source, to, *(ports or self.ports()), text))
 
     def sinks_of_client(self, to):
-        """Where a datagram of c1 to this address may arrive."""
+        """Returns the sinks where a datagram of c1 to this address may arrive."""
         address, sinks = ipaddress.ip_address(to), set()
         for settings in self.valid:
             named = networks(settings["Destinations"])
@@ -581,12 +582,12 @@ class Gateway(History):
         return sinks
 
     def sinks_routed(self, side):
-        """Where a datagram from outside may arrive that is not for the tunnel: lan's may be routed by its administrator."""
+        """Returns the sinks of datagrams from outside that are not for the tunnel: none, unless the administrator forwards for lan."""
         return set(self.SIDES) if self.router and side == "lan" else set()
 
     def sinks_inbound(self, side):
-        """Where a datagram from outside to c1 may arrive. `Destinations` judge what c1 sends."""
-        sinks = self.sinks_routed(side)  # without the tunnel's routes
+        """Returns the sinks of datagrams from outside to c1. `Destinations` restricts only what c1 sends."""
+        sinks = self.sinks_routed(side)  # for when the tunnel has no routes
         for settings in self.valid:
             is_uplink = side == "inet" if settings["Gateway"] == "e1" else side in self.uplinks
             if settings["Inbound"] == "all" and is_uplink:
@@ -604,7 +605,7 @@ class Gateway(History):
                         self.from_side("L2", side, source, self.OF_SIDE[to][family], functools.partial(self.sinks_routed, side))
                 self.from_side("L3", side, source, self.C1[family], functools.partial(self.sinks_inbound, side))
                 if self.router and side == "lan" and (self.is_changing or self.state == "down"):
-                    continue  # without a gateway lan may send as anybody
+                    continue  # without the gateway's rules, a host in lan may use any source
                 as_client, accomplice = self.C1[family], self.ACCOMPLICE[family]
                 ports = self.ports()[::-1]
                 self.from_side("L4", side, as_client, accomplice, ports=ports)
@@ -722,7 +723,7 @@ counts = Counts()
 
 
 def history(seed, steps, watch, links):
-    """The violation, if there is one, and the events before it."""
+    """Plays one history. Returns its violations, its events and its kind."""
     rng = random.Random(seed)
     kind = rng.choice((Client, Gateway))
     of = kind(rng, watch, {name: link for name, link in links.items() if (name == "h2") == (kind is Client)})
@@ -757,7 +758,7 @@ def main():
                 print(f"{number:4}  {event}")
             for violation in violations[:5]:
                 print(f"      {violation}")
-            print(f"once more: SEED={seed} STEPS={len(events)} tests/netns/hostile-histories.sh")
+            print(f"to replay: SEED={seed} STEPS={len(events)} tests/netns/hostile-histories.sh")
             print(f"history {seed}, event {len(events)}: {violations[0]}", file=open(f"{WORK}/violation", "w"))
             sys.exit(1)
     took = time.monotonic() - begun

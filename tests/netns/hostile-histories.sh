@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # timeout: 1200
 # Random histories of a client with a kill switch and of a gateway among hostile neighbours: up, reload, down, dead daemons,
-# advertisements, DHCP answers, redirects, claims, other default routes; after each event every packet that arrives is lawful.
+# advertisements, DHCP answers, redirects, claims, other default routes; after each event all packets obey the laws.
 #
-#   HISTORIES=N (20) from SEED=N (1) on, with FULL=1 a thousand; each has 5 to 8 events, or STEPS=N. A history depends on its seed
-#   alone: `SEED=17 STEPS=4` is the first four events of history 17, and no other.
+#   HISTORIES=N (20; with SEED 1) from SEED=N (1) on; FULL=1 plays a thousand. Each history has 5 to 8 events, or STEPS=N, and
+#   depends only on its seed: `SEED=17 STEPS=4` replays the first four events of history 17.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/neighbour.bash"
 
 need nft python3 busybox
-# A thousand take too long one after the other: each processor has a sandbox of its own in this one.
+# A thousand histories in sequence take too long, so each processor runs a share of them in its own sandbox.
 if [[ -n ${FULL:-} && -z ${SEED:-} ]]; then
   parts=$(nproc) pids=()
   for ((part = 0; part < parts; part++)); do

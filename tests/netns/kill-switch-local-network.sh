@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 120
-# KillSwitch with ExcludeLAN: whatever a router advertisement or a DHCP answer says is on the link, nothing leaves beside
-# the tunnel but to private and link-local addresses: before `up`, while it is up, after `reload`, without the daemon.
+# KillSwitch with ExcludeLAN: whatever a router advertisement or a DHCP answer puts on the link, outside the tunnel packets
+# leave only to private and link-local addresses. It comes before `up`, before `reload` or in between; the daemon may be dead.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/neighbour.bash"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 60
-# KillSwitch with ExcludeLAN and without DNS: questions to the local name server do not leave, and `up` and `doctor` say
-# so; ExcludedIPs or DNS with its address lets them pass.
+# KillSwitch with ExcludeLAN and without DNS: queries to the local name server do not leave, and `up` and `doctor` report
+# this. ExcludedIPs or DNS with the server's address lets them pass.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/neighbour.bash"
@@ -16,14 +16,14 @@ import socket, sys
 asked = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM)
 asked.settimeout(5)
 asked.sendto(b"\0\7\1\0\0\1\0\0\0\0\0\0\6secret\4test\0\0\1\0\1", (sys.argv[1], 53))
-asked.recv(512)' "$1"; } # ADDRESS : by the name server there
+asked.recv(512)' "$1"; } # ADDRESS : the name server there answers a query
 
-questions() { # WHEN : none leaves
+questions() { # WHEN : no DNS query leaves
   forget_seen
   programs "${LOCAL[@]}" fe80::1%e1
   wait_for 5 "$1: packets to others than name servers to pass" eval '(($(seen local) > 0))'
   sleep 0.3
-  expect "$1: questions that left, and packets beside the tunnel" "0 0" "$(seen names) $(seen beyond)"
+  expect "$1: DNS queries that left, and packets outside the tunnel" "0 0" "$(seen names) $(seen beyond)"
 }
 away() {
   good linerate down wg1
@@ -42,7 +42,7 @@ for who in linerate wg-quick; do
   done
 done
 
-say "up and doctor name it"
+say "up and doctor recommend DNS"
 good linerate up wg1
 said "up" "DNS"
 turn linerate doctor wg1
@@ -59,6 +59,6 @@ for line in "#! ExcludedIPs = 192.168.1.1/32, fd01::1" "DNS = 192.168.1.1, fd01:
   forget_seen
   programs 192.168.1.9 fd01::9 "${PUBLIC[@]}"
   sleep 0.3
-  expect "$line: questions to others, and packets beside the tunnel" "0 0" "$(seen names) $(seen beyond)"
+  expect "$line: DNS queries to others, and packets outside the tunnel" "0 0" "$(seen names) $(seen beyond)"
   away
 done

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # timeout: 90
 # heavy: a program sends as fast as it can
-# A reload that replaces the table of a kill switch lets no packet out between the old table and the new one: the kernel
-# sets a new chain's policy a moment after it has taken the old chain away.
+# While a reload replaces the table of a kill switch, no packet leaves: the kernel deletes the old chain a moment before the
+# new chain's policy takes effect.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/neighbour.bash"
@@ -18,4 +18,4 @@ for ((number = 1; number <= 100; number++)); do
   turn linerate reload wg1
   ((STATUS == 0)) || fail "reload $number ended with $STATUS: $(cat "$WORK/said")"
 done
-expect "packets beside the tunnel during 100 reloads" 0 "$(seen beyond)"
+expect "packets outside the tunnel during 100 reloads" 0 "$(seen beyond)"

@@ -1,5 +1,5 @@
-# Words for scenarios about hostile links, sourced after lib.sh and tunnel-files.bash: a neighbour that says whatever a
-# host on the link can say (neighbour.py), and a café, which is all that a host on the road has:
+# Words for scenarios about hostile links, sourced after lib.sh and tunnel-files.bash: a neighbour that sends whatever a
+# host on the link can send (neighbour.py), and a café, the only network of a travelling host:
 #
 #   h1 e1 192.168.1.5, fd01::5 ── e2 192.168.1.1, fd01::1, fe80::1 h2
 #
@@ -10,11 +10,11 @@ NEIGHBOUR=$(dirname "$0")/neighbour.py
 
 mac() { ip -n "$1" -o link show "$2" | sed -nE 's/.*link\/ether ([0-9a-f:]+).*/\1/p'; } # HOST DEVICE
 
-# What the host says to the victim, over the cable between these devices; the verbs are in neighbour.py.
+# Has the host send to the victim over the cable between these devices; neighbour.py documents the verbs.
 neighbour() { # HOST DEVICE VICTIM DEVICE VERB [NAME=VALUE]...
   on "$1" python3 "$NEIGHBOUR" "$2" "$(mac "$3" "$4")" "${@:5}"
 }
-# The same for a verb that does not end: the process is $NEIGHBOUR_PID.
+# The same in the background, for a verb that runs until it is killed; its process is $NEIGHBOUR_PID.
 neighbour_goes_on() { # as neighbour
   ip netns exec "$1" python3 "$NEIGHBOUR" "$2" "$(mac "$3" "$4")" "${@:5}" >>"$SCENARIO_LOGS/neighbour.log" 2>&1 &
   NEIGHBOUR_PID=$!
@@ -30,7 +30,7 @@ cafe() {
   cafe_addresses
   far_end
   ENDPOINT=203.0.113.2:50002
-  # The neighbour says that everything is on the link.
+  # The neighbour answers ARP and neighbour solicitations for all addresses.
   neighbour_goes_on h2 e2 h1 e1 answer prefix=0.0.0.0/0 prefix=2000::/3
 }
 cafe_addresses() { # h1 as it comes in
@@ -44,7 +44,7 @@ cafe_addresses() { # h1 as it comes in
 
 # --- a real DHCP client --------------------------------------------------------------------------------------
 
-# What the scripts of distributions do with an answer: option 121 instead of the router (RFC 3442), in place.
+# Applies a DHCP answer as the scripts of distributions do: option 121 replaces the router option (RFC 3442).
 dhcp_script() {
   cat >"$WORK/dhcp" <<'SCRIPT'
 #!/bin/bash
@@ -69,10 +69,10 @@ dhcp_client() { # HOST DEVICE : gets an address, and stays for renewals
 }
 renew() { kill -USR1 "$DHCP_PID"; }
 
-# --- what leaves h1 beside the tunnel ------------------------------------------------------------------------
+# --- what leaves h1 outside the tunnel -----------------------------------------------------------------------
 
-# Of what comes to h2: the tunnel's datagrams and what finds neighbours and addresses are no matter; the rest is counted
-# as `beyond`, or where it stays in the networks that only a local link has as `names` (to port 53 or 853) or `local`.
+# Counts packets that arrive at h2, except for the tunnel's datagrams, DHCP and neighbour discovery. Packets to private and
+# link-local networks count as `names` (port 53 or 853) or `local`, all others as `beyond`.
 watch_cafe() {
   on h2 nft -f - <<'NFT'
 table inet law {
@@ -101,11 +101,11 @@ seen() { on h2 nft list counter inet law "$1" | awk '/packets/ { print $2 }'; } 
 forget_seen() { on h2 nft reset counters table inet law >/dev/null; }
 PUBLIC=(203.0.113.7 8.8.8.8 2001:db8:7::7 3fff::7)
 LOCAL=(192.168.1.1 fd01::1)
-programs() { on h1 python3 "$NEIGHBOUR" e1 - programs "$@"; } # ADDRESS... : sends to them what programs send
-# Nothing beside the tunnel, whatever programs try.
+programs() { on h1 python3 "$NEIGHBOUR" e1 - programs "$@"; } # ADDRESS... : has programs send to them
+# Checks that nothing leaves outside the tunnel, whatever programs send.
 nothing_leaves() { # WHEN
   forget_seen
   programs "${PUBLIC[@]}" "${LOCAL[@]}"
   sleep 0.3
-  expect "$1: packets beside the tunnel, and questions to the name server" "0 0" "$(seen beyond) $(seen names)"
+  expect "$1: packets outside the tunnel, and queries to the name server" "0 0" "$(seen beyond) $(seen names)"
 }

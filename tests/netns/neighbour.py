@@ -1,24 +1,24 @@
-"""The hostile neighbour on a link: it says everything that another host on the link can say.
+"""The hostile neighbour on a link: it sends whatever another host on the link can send.
 
     neighbour.py DEVICE MAC VERB [NAME=VALUE]... [+ VERB [NAME=VALUE]...]...
                                                       MAC is the victim's; DEVICE the neighbour's own
 
     ra          a router advertisement: lifetime=SECONDS (0), prefix=PREFIX on-link, slaac=PREFIX on-link with addresses,
                 valid=SECONDS (1800), route=PREFIX (RFC 4191), rdnss=ADDRESS, mtu=BYTES, preference=high, source=fe80::...
-    redirect    for=ADDRESS target=ADDRESS source=ROUTER to=VICTIM: the way to `for` is over `target`
-    too-big     mtu=BYTES source=ROUTER from=VICTIM for=ADDRESS sport=N dport=N: about a datagram that the victim has sent
-    claim       address=ADDRESS: this address is the neighbour's (gratuitous ARP, neighbour advertisement)
+    redirect    for=ADDRESS target=ADDRESS source=ROUTER to=VICTIM: packets to `for` should go over `target`
+    too-big     mtu=BYTES source=ROUTER from=VICTIM for=ADDRESS sport=N dport=N: an ICMP error about a datagram of the victim
+    claim       address=ADDRESS: claims this address (gratuitous ARP, neighbour advertisement)
     udp, echo   from=ADDRESS to=ADDRESS sport=N dport=N
     dhcp        offers address=ADDRESS/LENGTH router=ADDRESS route=PREFIX,ROUTER (option 121) dns=ADDRESS mtu=BYTES
-                lease=SECONDS (3600) server=ADDRESS, and goes on to; NAME=VALUE lines in the file FROM replace them: file=FILE
-    answer      says that every address is here, and goes on to: prefix=PREFIX
-    names       a name server that says that every name is address=ADDRESS, and goes on to
+                lease=SECONDS (3600) server=ADDRESS until it is killed; NAME=VALUE lines in file=FILE replace these values
+    answer      answers ARP and neighbour solicitations for all addresses of prefix=PREFIX, until it is killed
+    names       a name server that resolves every name to address=ADDRESS, until it is killed
 
-    neighbour.py DEVICE - programs ADDRESS...   what programs of a host send: an echo request, datagrams to the ports 7777
-                and 53, connections to 80, 53 and 853, to each address, as routes say and bound to DEVICE
-    neighbour.py DEVICE - flood ADDRESS...      datagrams to port 7777 of each, bound to DEVICE, without an end
+    neighbour.py DEVICE - programs ADDRESS...   sends what programs of a host send to each address: an echo request, datagrams
+                to ports 7777 and 53, connections to 80, 53 and 853; once as routed and once bound to DEVICE
+    neighbour.py DEVICE - flood ADDRESS...      sends datagrams to port 7777 of each, bound to DEVICE, until it is killed
 
-A value that may occur several times is given several times. Other programs import the packets.
+Repeat NAME=VALUE for several values. Other programs import the functions that make packets.
 """
 
 import ipaddress
@@ -59,7 +59,7 @@ def checksum(data):
 
 
 def ip(source, to, protocol, payload, hops=64, fragment=0):
-    """An IP packet. Where its payload begins with a checksum of 0 that covers a pseudo-header, `summed` has put it in."""
+    """An IP packet. Use `summed` first for a payload whose checksum covers a pseudo-header."""
     if is_v4(to):
         head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), 0, fragment, hops, protocol, 0, packed(source), packed(to))
         return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
@@ -67,7 +67,7 @@ def ip(source, to, protocol, payload, hops=64, fragment=0):
 
 
 def summed(source, to, protocol, payload, at):
-    """The payload with the checksum of its pseudo-header and itself at this offset."""
+    """Returns the payload with its checksum, which covers the pseudo-header, at this offset."""
     pseudo = packed(source) + packed(to) + struct.pack("!II", len(payload), protocol)
     return payload[:at] + struct.pack("!H", checksum(pseudo + payload) or 0xFFFF) + payload[at + 2 :]
 
@@ -92,7 +92,7 @@ def echo(source, to):
 
 
 def advertisement(mac, source=ROUTER, lifetime=0, prefix=(), slaac=(), valid=1800, route=(), rdnss=(), mtu=None, preference=None):
-    """RFC 4861 section 4.2, with the options of RFC 4191 and RFC 8106."""
+    """A router advertisement: RFC 4861 section 4.2, with the options of RFC 4191 and RFC 8106."""
     flags = 0x08 if preference == "high" else 0
     body = struct.pack("!BBHBBHII", 134, 0, 0, 64, flags, lifetime, 0, 0) + struct.pack("!BB6s", 1, 1, mac)
     if mtu is not None:
@@ -125,7 +125,7 @@ def too_big(source, victim, destination, sport, dport, mtu):
 
 
 def frame(mac, own, packet):
-    """In Ethernet; what goes to a group goes to its address."""
+    """An Ethernet frame with the packet. A packet to a multicast group goes to the group's MAC address."""
     if packet[0] >> 4 == 4:
         kind, to = 0x0800, packet[16:20]
         mac = b"\xff" * 6 if to == b"\xff" * 4 else mac
@@ -148,7 +148,8 @@ def neighbour_advertisement(own, address, to, flags):
 
 
 def answer(own, received, networks):
-    """The answer to the question for an address of these networks, if it is one; any question but that of an own address."""
+    """Answers an ARP request or neighbour solicitation for an address in these networks, but not for the asker's own;
+    `None` for other frames."""
     kind = received[12:14]
     if kind == b"\x08\x06" and received[20:22] == b"\0\1":
         asker, source, wanted = received[22:28], received[28:32], received[38:42]
@@ -169,7 +170,7 @@ DISCOVER, OFFER, REQUEST, ACK = 1, 2, 3, 5
 
 
 def dhcp_answer(own, received, address, server, router=(), route=(), dns=(), mtu=None, lease=3600):
-    """The answer to a client's message, if it is one."""
+    """Answers a DHCP client's message; `None` for other frames."""
     if received[12:14] != b"\x08\x00" or received[23] != UDP or received[36:38] != b"\0\x43":
         return None
     request = received[42:]
@@ -216,14 +217,14 @@ def name_answer(question, addresses):
 
 
 def listening(device):
-    """A socket that sees and sends frames on the device."""
+    """A socket that receives and sends frames on the device."""
     raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
     raw.bind((device, 0))
     return raw
 
 
 def frames(raw):
-    """What comes, and not what goes, without the bytes of lost frames."""
+    """Yields received frames, but not sent ones."""
     while True:
         received, address = raw.recvfrom(65536)
         if address[2] != socket.PACKET_OUTGOING and len(received) >= 42:
@@ -246,7 +247,7 @@ def options(words):
 
 
 def programs(device, addresses):
-    """Sends without waiting for anything: what is refused here, or has no route, is as good as dropped."""
+    """Sends without waiting for replies. A packet that the kernel refuses or cannot route counts as dropped."""
     for address in addresses:
         family, kind = (socket.AF_INET, ICMP) if is_v4(address) else (socket.AF_INET6, ICMPV6)
         for bound in (False, True):
@@ -283,7 +284,7 @@ def flood(device, addresses):
                 pass
 
 
-kept = []  # a connection that is closed sends nothing more
+kept = []  # open connections: a closed one would not retransmit
 
 
 def dhcp(device, file=None, **offered):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# No program leaves a core file, however short it lives: keys of tunnels and clients pass through all of them.
+# No program leaves a core file, however short its run: all of them handle keys of tunnels or clients.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 
@@ -21,7 +21,7 @@ aborted() { # NAME PROGRAM [ARGUMENT]... : while it waits for more on standard i
   wait "$pid" 2>/dev/null || true
   expect "cores of $name" "" "$(find . -type f)"
 }
-# Beyond its start: it reads, and sleeps.
+# Whether the program is past its start and blocks in a read.
 waits() { [[ $(cat "/proc/$1/comm") == "${2:0:15}" && $(awk '{ print $3 }' "/proc/$1/stat") == S ]]; }
 mkfifo "$WORK/fifo"
 exec 9<>"$WORK/fifo" # a writer, which writes nothing

@@ -19,7 +19,7 @@ stop_responder() {
   expect "status of a responder that was told to end" 0 "$STATUS"
 }
 
-# Measures from h1: what it prints is in $WORK/said, its errors are in $WORK/errors, its status is in $STATUS.
+# Measures from h1: its output is in $WORK/said, its errors are in $WORK/errors, its exit status is in $STATUS.
 speed() { # ARGUMENT...
   STATUS=0
   nsenter --net=/run/netns/h1 timeout 120 "$LINERATE" speed "$@" >"$WORK/said" 2>"$WORK/errors" || STATUS=$?

@@ -53,13 +53,13 @@ for who in wg-quick linerate; do
     no_ping h1 192.0.2.2
     echo discover | on h1 nc -u -w 1 -p 68 192.0.2.2 67 || true
     expect "requests for an address that left" 1 "$(counted h2 dhcp)"
-    expect "what left beside the tunnel" "0 0 0 0" "$(leaks)"
+    expect "packets that left outside the tunnel" "0 0 0 0" "$(leaks)"
 
     on h1 nft flush ruleset # a firewall that is started anew
     good linerate reload wg1
     pings h1 10.9.0.2
     no_ping h1 192.0.2.2
-    expect "what left beside the tunnel after the reload" "0 0 0 0" "$(leaks)"
+    expect "packets that left outside the tunnel after the reload" "0 0 0 0" "$(leaks)"
 
     kill -KILL "$(daemon_of wg1)"
     wait_for 5 "the daemon to end" no_daemon wg1

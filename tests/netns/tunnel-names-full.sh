@@ -40,14 +40,14 @@ for line in "" "DNS = 10.9.0.2"; do
     # The question of `up` itself was asked before the tunnel was there.
     sleep 1.5
     on h2 nft reset counters >/dev/null
-    wait_for 12 "a question to the name server beside the tunnel ($who, $line)" asked
+    wait_for 12 "a query to the name server outside the tunnel ($who, $line)" asked
     good $who down wg1
     is_gone wg1
     as_before "$who down"
   done
 done
 
-say "with a kill switch nothing is asked beside the tunnel, and up says what to do"
+say "with a kill switch no query leaves outside the tunnel, and up says what to do"
 echo "nameserver 203.0.113.53" >"$WORK/etc/resolv.conf"
 echo "127.0.0.1 localhost" >"$WORK/etc/hosts"
 ENDPOINT=h2.example.net:50002 tunnel_file wg1 0.0.0.0/0 "#! KillSwitch = true"
@@ -56,7 +56,7 @@ good linerate up wg1
 said "up" "h2.example.net:50002: no address yet; KillSwitch blocks the DNS lookup of this endpoint"
 on h2 nft reset counters >/dev/null
 sleep 3
-expect "questions beside the tunnel" 0 "$(counted h2 questions)"
+expect "queries outside the tunnel" 0 "$(counted h2 questions)"
 echo "192.0.2.2 h2.example.net" >>"$WORK/etc/hosts"
 wait_for 30 "the tunnel to work" on h1 ping -n -q -c 1 -W 1 10.9.0.2
 good linerate down wg1

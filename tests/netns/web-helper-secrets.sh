@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A helper that takes no changes gives no keys either, to the page or to whoever has taken the page over, unless it is told to.
+# A helper without --write gives no keys to the page, not even to an intruder in the page, unless it has --secrets.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/web.bash"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 120
-# Another user of the host guesses tokens and holds connections: who has a token logs in at once, and who is logged in goes on.
+# While another user of the host guesses tokens and holds connections, a token still logs in at once, and sessions still work.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/web.bash"
@@ -20,7 +20,7 @@ for _ in 1 2 3; do
 done
 kill "$guesser"
 
-say "connections that say nothing, more than the page has places"
+say "more silent connections than the page has places"
 install -o 12345 -m 644 /dev/null "$WORK/held"
 as_stranger bash -c 'ulimit -n 4096; while exec {held}<>/dev/tcp/127.0.0.1/7789; do echo >>"$1"; ((++count < 3000)) || sleep 60; done' - "$WORK/held" &
 holder=$!
@@ -31,7 +31,7 @@ for _ in 1 2 3; do
 done
 kill "$holder"
 
-say "connections of somebody who may only look, more than the page has places"
+say "more connections of a read-only session than the page has places"
 expect "logging in to look" 303 "$(told -c "$WORK/reader" -d "token=$(token --read-only)" "$PAGE/login")"
 cookie=$(awk '/linerate-session/ { print $6 "=" $7 }' "$WORK/reader")
 : >"$WORK/held"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sessions of the page end one by one, all at once, and from the command line; one that is kept lasts over restarts.
+# The page ends sessions one by one or all at once, and the command line ends all; a kept session outlives restarts.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/web.bash"
@@ -32,9 +32,9 @@ expect "ending it without the form's secret" 403 "$(told -b "$WORK/jar" -d "sess
 expect "ending it" 303 "$(told -b "$WORK/jar" -d "form=$form&session=$kept" "$PAGE/sessions")"
 for who in "jar 200" "laptop 200" "phone 303"; do expect "${who% *}" "${who#* }" "$(sees "${who% *}")"; done
 
-say "all others, by somebody who may only look, and by somebody who may more"
+say "all others, by a read-only session and by a writing one"
 expect "a token to look" 303 "$(told -c "$WORK/reader" -d "token=$(token --read-only)" "$PAGE/login")"
-expect "the list for who may only look" 403 "$(told -b "$WORK/reader" "$PAGE/sessions")"
+expect "the list for a read-only session" 403 "$(told -b "$WORK/reader" "$PAGE/sessions")"
 expect "ending all others" 303 "$(told -b "$WORK/jar" -d "form=$form&session=others" "$PAGE/sessions")"
 for who in "jar 200" "laptop 303" "reader 303"; do expect "${who% *}" "${who#* }" "$(sees "${who% *}")"; done
 

@@ -14,10 +14,11 @@ use std::time::Duration;
 
 pub use linerate_control::printable::for_people;
 
-/// Closes this process's memory, where keys may be: no core file is written of it, and processes of the same user do not
-/// read it. The first thing that each program does. Programs that it starts are as usual (PR_SET_DUMPABLE ends with exec).
+/// Protects this process's memory, which may hold keys: it leaves no core file, and other processes of the same user
+/// cannot read it. Each program calls this first. Programs that it starts are not affected (exec resets
+/// PR_SET_DUMPABLE).
 pub fn close_memory() {
-    // Where the system cannot, there is nothing better to do; the daemon reports it.
+    // Where the system cannot do this, the program goes on without it; the daemon reports it.
     let _ = linerate_privileges::deny_tracing();
 }
 

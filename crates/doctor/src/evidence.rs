@@ -81,7 +81,7 @@ pub struct Tunnel {
     pub table_off: bool,
     /// The interfaces between which and the tunnel the host forwards, by the file.
     pub gateway: Vec<String>,
-    /// What the host's firewall has to hold up for it.
+    /// What the host's firewall has to enforce for it.
     pub protection: Protection,
     /// Allowed IPs that the file gives to more than one peer.
     pub allowed_ips_twice: Vec<IpNet>,
@@ -95,16 +95,16 @@ pub struct Tunnel {
     pub window: Duration,
 }
 
-/// What the tunnel's file sets that the host's firewall has to hold up.
+/// The settings of the tunnel's file that the host's firewall has to enforce.
 #[derive(Clone, Debug, Default)]
 pub struct Protection {
-    /// linerate brought the tunnel up, so `linerate reload` makes its tables anew.
+    /// linerate brought the tunnel up, so `linerate reload` restores its tables.
     pub is_ours: bool,
-    /// The tables that were made for it, as `inet linerate-wg0`, without those of its kill switch and its gateway.
+    /// Its tables, such as `inet linerate-wg0`, except for those of its kill switch and its gateway.
     pub tables: Vec<String>,
     /// The gateway's table, if the file needs one.
     pub gateway_table: Option<String>,
-    /// The sysctls that were set for it, with `/` for a dot in the name of an interface.
+    /// The sysctls that linerate set for it, with `/` for a dot in the name of an interface.
     pub sysctls: BTreeSet<String>,
     /// `Gateway`.
     pub is_gateway: bool,
@@ -157,7 +157,7 @@ pub struct Peer {
     pub received: u64,
     /// Its allowed IPs.
     pub allowed_ips: Vec<IpNet>,
-    /// `Destinations`: the only prefixes that it may reach; none for all.
+    /// `Destinations`: the only prefixes that it may reach; empty: it may reach all.
     pub destinations: Vec<IpNet>,
     /// Where datagrams to the endpoint go.
     pub endpoint_way: Option<Way>,
@@ -246,11 +246,11 @@ pub struct Host {
     pub ruleset: Option<Ruleset>,
     /// There are tables of the older iptables as well, of which only those that filter are read.
     pub has_legacy_rules: bool,
-    /// The tables of the firewall, as `inet filter`; none if they cannot be read.
+    /// The tables of the firewall, such as `inet filter`; `None` if they cannot be read.
     pub tables: Option<Vec<String>>,
-    /// Routes of the main table that lead past the tunnel, though its peers take everything.
+    /// Routes of the main table that bypass a full tunnel.
     pub routes_past: Vec<RoutePast>,
-    /// Addresses of cloud providers' metadata services, and the way to each.
+    /// Addresses of cloud metadata services, and the route to each.
     pub metadata: Vec<(IpAddr, Way)>,
     /// The kernel's counters (/proc/net/snmp and netstat, such as `Udp.RcvbufErrors`).
     pub counters: Counters,
@@ -276,7 +276,7 @@ impl Host {
     }
 }
 
-/// A route that leads past the tunnel.
+/// A route that bypasses the tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutePast {
     /// Its prefix.
@@ -298,7 +298,7 @@ pub struct Link {
     pub mtu: u32,
     /// Whether it is up.
     pub up: bool,
-    /// It is a tunnel of WireGuard or of another program.
+    /// Whether it is a tunnel, of WireGuard or of another program.
     pub is_tunnel: bool,
     /// Its addresses.
     pub addresses: Vec<IpNet>,

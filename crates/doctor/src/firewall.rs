@@ -1,7 +1,7 @@
 //! A firewall, read from `nft -j list ruleset` and from the older iptables, and what becomes of a packet in it.
 //!
-//! Conditions that are not understood here (matches of iptables) neither hold nor fail: a packet is said to be dropped
-//! only if no such condition could have let it pass, and to pass only if none could have it dropped.
+//! A condition that is not understood here (a match of iptables) may hold or fail. A packet counts as dropped only if
+//! it is dropped either way, and as passing only if it passes either way.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -42,7 +42,7 @@ struct Rule {
     packets: Option<u64>,
     is_masquerade: bool,
     sets_segment_size: bool,
-    /// The packet has this mark afterwards; `Some(None)` is one that is not known.
+    /// The mark that the rule sets; `Some(None)` if its value is not known.
     sets_mark: Option<Option<u32>>,
 }
 
@@ -60,13 +60,13 @@ enum Condition {
     Destination(bool, Vec<IpNet>),
     State(bool, Vec<String>),
     Mark(bool, Vec<u32>),
-    /// The address of its connection is translated (`ct status`).
+    /// NAT translates an address of its connection (`ct status`).
     Translated(bool),
-    /// The route to its source leads over one of these (`fib saddr oif`).
+    /// The route to its source leads over one of these interfaces (`fib saddr oif`).
     SourceRoute(bool, Vec<String>),
-    /// The route to its source leads over another interface than the one that it came in by (`fib saddr . iif oif missing`).
+    /// The route to its source does not lead over the interface that it came in by (`fib saddr . iif oif missing`).
     Backwards(bool),
-    /// It fits one of these elements in all of its fields: a concatenation.
+    /// It matches all fields of one of these elements (a concatenation).
     AnyOf(bool, Vec<Vec<Condition>>),
     Unknown,
 }
@@ -104,7 +104,7 @@ pub struct Packet<'a> {
     pub port: Option<u16>,
     /// It belongs to a connection that exists.
     pub is_known: bool,
-    /// The interface that the route to its source leads over; none if that is not known.
+    /// The interface that the route to its source leads over; `None` if not known.
     pub source_route: Option<&'a str>,
     /// Its mark.
     pub mark: u32,
@@ -198,18 +198,18 @@ impl From<bool> for Truth {
     }
 }
 
-/// What becomes of a packet in all chains.
+/// What all chains together do to a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// No rule and no policy drops it.
     Passes,
-    /// It passes unless a condition that is not understood holds, or fails, in the place where it may be dropped.
+    /// Conditions that are not understood decide whether this drop applies.
     MayPass(Drop),
-    /// It is certainly dropped.
+    /// It is dropped whatever those conditions are.
     Dropped(Drop),
 }
 
-/// What may become of a packet in a chain; several of these where a condition is not understood.
+/// What one chain may do to a packet. Several are possible where a condition is not understood.
 #[derive(Default)]
 struct Outcomes {
     /// The chain ends without a verdict.
@@ -280,7 +280,7 @@ impl Ruleset {
         }
     }
 
-    /// What becomes of the packet. All base chains of its way have to let it pass: what one accepts, the next may drop.
+    /// Evaluates all base chains on the packet's path. Each has to let it pass: the next may drop what one accepts.
     #[must_use]
     pub fn fate(&self, packet: &Packet<'_>) -> Fate {
         let hooks: &[&str] = match packet.hook {
@@ -322,8 +322,8 @@ impl Ruleset {
         self.chains.iter().any(|chain| chain.table_name() == table && !chain.rules.is_empty())
     }
 
-    /// For each rule of a table that accepts, packets like `packet` that it accepts. Rules about other versions of IP
-    /// and those about the neighbours on a link have none.
+    /// Returns variants of `packet` that the accept rules of a table accept. Rules about the other version of IP and
+    /// about neighbour discovery accept none.
     #[must_use]
     pub fn accepted_by<'a>(&'a self, table: &str, packet: &Packet<'a>) -> Vec<Packet<'a>> {
         let chains = self.chains.iter().filter(|chain| chain.table_name() == table);
@@ -384,7 +384,7 @@ impl Ruleset {
         })
     }
 
-    /// What may become of the packet in the chain. `mark` is the packet's mark; none if it is not known.
+    /// Evaluates one chain for the packet. `mark` is the packet's mark, which rules may set; `None` if not known.
     fn walk(&self, chain: &Chain, packet: &Packet<'_>, mark: &mut Option<u32>, depth: usize) -> Outcomes {
         let mut all = Outcomes::default();
         for rule in &chain.rules {
@@ -536,7 +536,7 @@ impl Condition {
 }
 
 impl Condition {
-    /// Packets like this one for which the condition holds, as far as it can be told; none if it cannot hold.
+    /// Returns variants of the packet for which the condition holds or may hold; none if it cannot hold.
     fn fitting<'a>(&'a self, packet: &Packet<'a>) -> Vec<Packet<'a>> {
         let like = || packet.clone();
         if self.holds(packet, Some(packet.mark)) == Truth::Yes {
@@ -588,11 +588,11 @@ impl Condition {
     }
 }
 
-/// ICMPv6 types by which hosts of one link find each other.
+/// The ICMPv6 types of neighbour discovery.
 const NEIGHBOURS: [&str; 5] =
     ["nd-router-solicit", "nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert", "nd-redirect"];
 
-/// The protocol's name, as packets have it.
+/// Returns the protocol's name as [`Packet`] has it.
 fn protocol_name(name: &str) -> &str {
     match name {
         "1" => "icmp",

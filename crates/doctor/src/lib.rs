@@ -39,8 +39,8 @@ pub fn examine(evidence: &Evidence) -> Vec<Finding> {
     shortened(findings)
 }
 
-/// Whether what protects the tunnel and its host is in force, the worst first. Notes are about what the file does not
-/// ask for.
+/// Checks that the protection of the tunnel and its host is in force; the worst finding comes first. Notes are about
+/// protection that the file does not ask for.
 #[must_use]
 pub fn security(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = security::examine(evidence);

@@ -304,7 +304,7 @@ fn forwarding(evidence: &Evidence) -> Vec<Finding> {
 
 pub(crate) fn is_gateway(evidence: &Evidence, is_v6: bool) -> bool {
     let tunnel = &evidence.tunnel;
-    // The kernel gives each interface an IPv6 address of its link; that is no network to serve.
+    // The kernel gives each interface a link-local IPv6 address, which does not make it a network to serve.
     let serves = |address: &&IpNet| security::is_routed(address, is_v6);
     let mut own = tunnel.addresses.iter().filter(serves).peekable();
     let has_address = own.peek().is_some();

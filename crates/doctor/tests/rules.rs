@@ -133,12 +133,12 @@ fn gateway(evidence: &mut Evidence) {
     evidence.tunnel.gateway = vec!["eth0".into()];
 }
 
-/// What `nft -j list ruleset` says of the rules of a gateway between wg0 and eth0 with ClientIsolation and Destinations,
-/// and of those of a kill switch with ExcludeLAN.
+/// Output of `nft -j list ruleset`: the rules of a gateway between wg0 and eth0 with ClientIsolation and Destinations,
+/// and the rules of a kill switch with ExcludeLAN.
 const GATEWAY: &str = include_str!("rulesets/gateway.json");
 const KILL_SWITCH: &str = include_str!("rulesets/kill_switch.json");
 
-/// The ruleset without the rules and chains whose text has one of these, and with more rules before those of a chain.
+/// Parses the ruleset without the lines that contain one of `without`, and with `more` rules first in their chains.
 fn changed(json: &str, without: &[&str], more: &[(&str, &str, &str)]) -> Option<Ruleset> {
     let is_left = |line: &&str| !without.iter().any(|words| line.contains(words));
     let mut lines: Vec<String> = Vec::new();
@@ -155,7 +155,7 @@ fn changed(json: &str, without: &[&str], more: &[(&str, &str, &str)]) -> Option<
     Some(Ruleset::parse(&text).unwrap_or_else(|| panic!("{text}")))
 }
 
-/// A gateway whose rules are in force, beside another network of the host.
+/// A gateway whose rules are in force; the host has another network, too.
 fn guarded(e: &mut Evidence) {
     gateway(e);
     peer(e).allowed_ips = vec![net("10.9.0.2/32"), net("fd09::2/128")];
@@ -193,7 +193,7 @@ fn guarded(e: &mut Evidence) {
     e.host.ruleset = Ruleset::parse(GATEWAY);
 }
 
-/// A tunnel for everything.
+/// A full tunnel.
 fn full(e: &mut Evidence) {
     peer(e).allowed_ips = vec![net("0.0.0.0/0"), net("::/0")];
     peer(e).ways = vec![(net("0.0.0.0/0"), device("wg0")), (net("::/0"), device("wg0"))];
@@ -203,7 +203,7 @@ fn full(e: &mut Evidence) {
     e.tunnel.protection = Protection { is_ours: true, ..Protection::default() };
 }
 
-/// The same with a kill switch that is in force.
+/// A full tunnel with a kill switch in force.
 fn switched(e: &mut Evidence) {
     full(e);
     e.tunnel.protection =
@@ -551,7 +551,7 @@ fn what_may_be_meant_so_is_a_note() {
     }
 }
 
-/// Errors, warnings and notes of `--security`.
+/// Returns the errors, warnings and notes of `--security`.
 fn judged(change: impl Fn(&mut Evidence)) -> Vec<(&'static str, Severity)> {
     let mut evidence = healthy();
     change(&mut evidence);
@@ -616,7 +616,7 @@ fn each_hole_of_a_kill_switch_is_found() {
         assert!(holes("output", rule).starts_with(&hole), "{rule}");
         assert!(holes("forward", rule).starts_with(&hole), "{rule}");
     }
-    assert_eq!(holes("output", &user)[0], ("kill-switch-hole", Severity::Warning), "it may be one");
+    assert_eq!(holes("output", &user)[0], ("kill-switch-hole", Severity::Warning), "an unknown condition");
     assert_eq!(holes("output", &local), [], "ExcludeLAN");
     let in_force = |change: fn(&mut Evidence)| {
         judged(|e| {
@@ -661,7 +661,7 @@ fn what_a_gateways_file_forbids_is_found_where_it_passes() {
     let drop = format!(r#"{FROM_TUNNEL},{{"counter""#);
     assert_eq!(without(&[&rule(&isolation), &rule(&drop)]).first(), Some(&missing));
     assert_eq!(without(&[r#""rule":{"family":"inet","table":"linerate_gateway-wg0""#]), [missing], "without rules");
-    // Forwarding that is off lets nothing pass.
+    // Without forwarding nothing passes, so nothing is missing.
     let off = judged(|e| {
         guarded(e);
         e.host.sysctls.values_mut().for_each(|value| *value = "0".into());

@@ -1,4 +1,4 @@
-//! Ranges of addresses that decide what stays outside of a tunnel, and what no client may reach.
+//! Address ranges: local networks, which may stay outside of a tunnel, and services that no client may reach.
 
 use std::net::IpAddr;
 
@@ -29,8 +29,8 @@ pub fn is_local(net: &IpNet) -> bool {
     LOCAL.iter().any(|range| range.contains(net))
 }
 
-/// The services that only this machine is meant to reach: everything link-local, and the addresses at which clouds hand a
-/// machine its secrets (Azure, Alibaba Cloud, Oracle Cloud, AWS, Google Cloud; the others use 169.254.0.0/16).
+/// Services that only this machine may reach: all link-local addresses, and those of cloud metadata services (Azure,
+/// Alibaba Cloud, Oracle Cloud, AWS, Google Cloud; other clouds use 169.254.0.0/16).
 pub const MACHINE_SERVICES: [IpNet; 7] = [
     v4(169, 254, 0, 0, 16),
     v4(168, 63, 129, 16, 32),
@@ -43,7 +43,7 @@ pub const MACHINE_SERVICES: [IpNet; 7] = [
 
 const LINK_LOCAL_V6: IpNet = v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10);
 
-/// Whether an address is one of [`MACHINE_SERVICES`]. `::ffff:169.254.169.254` is 169.254.169.254 to a kernel.
+/// Whether an address is one of [`MACHINE_SERVICES`]. A kernel connects `::ffff:169.254.169.254` to 169.254.169.254.
 pub fn is_machine_service(address: IpAddr) -> bool {
     let address = address.to_canonical();
     MACHINE_SERVICES.iter().any(|range| range.contains(&address))

@@ -97,10 +97,10 @@ pub struct Firewall {
     /// Kill switch: only packets through the tunnel, with this mark or to these prefixes may leave, and what a host
     /// needs to stay on its network (`lo`, DHCP, neighbour discovery).
     pub kill_switch: Option<Vec<IpNet>>,
-    /// With a kill switch: prefixes within those that may leave through the tunnel only.
+    /// With a kill switch: parts of these prefixes that may leave only through the tunnel.
     #[serde(default)]
     pub kept_inside: Vec<IpNet>,
-    /// With a kill switch: the only servers outside of the tunnel that names may be looked up at.
+    /// With a kill switch: the only name servers that may be queried outside of the tunnel.
     #[serde(default)]
     pub name_servers: Vec<IpAddr>,
 }
@@ -139,11 +139,11 @@ pub struct OpenGateway {
     pub inbound: Inbound,
     /// The networks whose packets leave with an address of the gateway.
     pub masqueraded: Vec<IpNet>,
-    /// The addresses of clients: what has such a source and does not come from the tunnel is dropped.
+    /// The addresses of clients: packets from outside the tunnel with such a source are dropped.
     #[serde(default)]
     pub clients: Vec<IpNet>,
-    /// Other networks behind peers: what has such a source is dropped if its route leads into the tunnel and it does not
-    /// come from there.
+    /// Other networks behind peers: packets from outside the tunnel with such a source are dropped if the route to it
+    /// leads into the tunnel.
     #[serde(default)]
     pub behind_peers: Vec<IpNet>,
     /// The MTU of the tunnel, to which the segments of TCP connections are limited.

@@ -458,7 +458,7 @@ fn the_guard_of_forwarding_equals_the_rules_that_nft_makes_and_goes_with_the_las
         let mut host = Host::open().unwrap();
         run("ip tuntap add dev eth1.7 mode tun");
         run("sysctl -w net.ipv4.conf.eth1/7.forwarding=1 net.ipv6.conf.all.forwarding=0");
-        // A planned one that is not set is not in it.
+        // A sysctl that is held but not in force adds nothing to the guard.
         let off = "net.ipv4.conf.lo.forwarding";
         let (one, all) = ("net.ipv4.conf.eth1/7.forwarding", "net.ipv6.conf.all.forwarding");
         for (names, about_to, dropped) in [
@@ -470,7 +470,7 @@ fn the_guard_of_forwarding_equals_the_rules_that_nft_makes_and_goes_with_the_las
             ),
         ] {
             host.guard_forwarding(held(&names), about_to).unwrap();
-            // Again, in its own place.
+            // Replacing it by itself changes nothing.
             host.guard_forwarding(held(&names), about_to).unwrap();
             let listed = || String::from_utf8(run("nft -s list ruleset").stdout).unwrap();
             let made = listed();
@@ -486,7 +486,7 @@ fn the_guard_of_forwarding_equals_the_rules_that_nft_makes_and_goes_with_the_las
     });
 }
 
-/// As someone would write it.
+/// The guard as an administrator would write it for nft.
 const FORWARDING_GUARD: &str = r#"
 table inet linerate_forwarding {
     set tunnels { type ifname; elements = { "wg0", "wg1" }; }
@@ -638,7 +638,7 @@ fn the_kill_switch_accepts_what_it_lists() {
         let first = Step::AddFirewall(on(&["198.51.100.0/24"]));
         host.apply(std::slice::from_ref(&first)).unwrap();
         assert_eq!(passes(), [true, true, false, true, false]);
-        assert!(!send_to(ip("198.51.100.2"), 53), "names are not looked up outside of the tunnel");
+        assert!(!send_to(ip("198.51.100.2"), 53), "no name server may be queried outside of the tunnel");
         assert!(!send_to(ip("192.0.2.2"), 67), "only the port of a DHCP client may ask a DHCP server");
         // The kernel may have had something to say, too.
         assert!(counted("output") >= 3);
@@ -655,7 +655,7 @@ fn the_kill_switch_accepts_what_it_lists() {
         });
         host.apply(std::slice::from_ref(&third)).unwrap();
         assert_eq!(passes(), [true, true, true, false, false]);
-        assert!(send_to(ip("192.0.2.2"), 53) && !send_to(ip("192.0.2.3"), 53), "one name server is named");
+        assert!(send_to(ip("192.0.2.2"), 53) && !send_to(ip("192.0.2.3"), 53), "only one name server is allowed");
 
         host.apply(&[third.undo().unwrap()]).unwrap();
         assert_eq!(passes(), [true; 5]);

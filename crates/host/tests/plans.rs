@@ -66,20 +66,20 @@ fn an_uplink_has_the_best_default_route_and_not_only_an_advertised_one() {
         let Gateway::Interfaces(found) = spec.forwarding.gateway else { panic!("auto stands for interfaces") };
         (found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), warnings.len())
     };
-    // Of two the better one; of each family its own.
+    // The default route with the lower metric wins, in each family by itself.
     assert_eq!(of(&[default(v4, "e0", 100, 16), default(v4, "e1", 600, 16)], None), ("e0".into(), 0));
     assert_eq!(of(&[default(v4, "e0", 100, 16), default(v6, "e1", 1024, 3)], None), ("e0 e1".into(), 0));
-    // An advertisement on the same link changes nothing, and one on another link is not obeyed.
+    // An advertisement on the same link changes nothing, and one on another link is ignored.
     assert_eq!(of(&[default(v4, "e0", 100, 16), default(v6, "e0", 1024, 9)], None), ("e0".into(), 0));
     assert_eq!(of(&[default(v4, "e0", 100, 16), default(v6, "e1", 1024, 9)], None), ("e0".into(), 1));
-    // On a host without another one, whoever brings the tunnel up vouches for the only link.
+    // Without any other default route, `up` accepts an advertised one if there is exactly one such link.
     assert_eq!(of(&[default(v6, "e0", 1024, 9)], None), ("e0".into(), 0));
     assert_eq!(of(&[default(v6, "e0", 1024, 9), default(v6, "e1", 1024, 9)], None), ("".into(), 2));
-    // While it runs, only the links that it had.
+    // While the tunnel is up, advertisements add no link to those that it had.
     assert_eq!(of(&[default(v6, "e0", 1024, 9), default(v6, "e1", 1024, 9)], Some(&["e0"])), ("e0".into(), 1));
     assert_eq!(of(&[default(v6, "e1", 1024, 9)], Some(&[])), ("".into(), 1));
     assert_eq!(of(&[default(v4, "e1", 100, 16)], Some(&["e0"])), ("e1".into(), 0));
-    // Nor is an on-link prefix of no length.
+    // An on-link prefix `::/0` does not make an uplink either.
     assert_eq!(of(&[default(v4, "e0", 100, 16), default(v6, "e1", 256, 2)], None), ("e0".into(), 1));
 }
 
@@ -146,7 +146,7 @@ fn exclude_lan_takes_no_network_that_a_neighbour_can_make_up() {
         let (excluded, ..) = switch(&spec(&[], &["0.0.0.0/0", "::/0"], &[]), &announced(local));
         assert!(excluded.contains(&net(local)), "{local}");
     }
-    // What the file says is inside stays inside, whatever the link's network is said to be.
+    // Networks that the file routes into the tunnel stay inside, whatever a neighbour announces.
     let office = spec(&["10.9.0.2/24"], &["0.0.0.0/0", "10.20.0.0/16"], &[]);
     let (excluded, kept, _) = switch(&office, &announced("10.0.0.0/8"));
     assert_eq!(excluded, [net("192.168.1.0/24"), net("10.0.0.0/8")]);
@@ -160,7 +160,7 @@ fn exclude_lan_takes_no_network_that_a_neighbour_can_make_up() {
         assert_eq!((&*excluded, &*kept), (&[net("192.168.1.0/24")][..], &[][..]), "{inside}");
         assert!(said.iter().any(|said| said.contains(inside) && said.contains("ExcludedIPs")), "{said:?}");
     }
-    // The administrator may.
+    // The administrator may exclude such a network by name.
     let named = spec(&["10.9.0.2/24"], &["0.0.0.0/0"], &["128.0.0.0/1"]);
     assert!(switch(&named, &announced("128.0.0.0/1")).0.contains(&net("128.0.0.0/1")));
 }
@@ -176,7 +176,7 @@ fn a_full_tunnel_without_a_kill_switch_names_the_routes_past_it() {
     let full = tunnel(&["10.0.0.2/24"], &["0.0.0.0/0", "::/0"], &[]);
     let plain = said(&full, &home());
     assert!(plain[0].contains("IPv4 and IPv6 past wg0") && !plain[0].contains("now:"), "{plain:?}");
-    assert!(plain[0].ends_with("`#! KillSwitch = true` closes this"));
+    assert!(plain[0].ends_with("`#! KillSwitch = true` prevents this"));
     let mut host = home();
     host.routes.push(Route {
         via: Some("192.168.1.1".parse().unwrap()),
@@ -309,7 +309,7 @@ fn a_kill_switch_is_a_table_of_both_families_and_needs_nf_tables() {
         assert_eq!(table.family, FirewallFamily::Inet);
         assert_eq!(table.kill_switch, Some(vec![net("203.0.113.0/24"), net("192.168.1.0/24")]));
         assert_eq!((&table.kept_inside, &table.name_servers), (&vec![], &vec![]));
-        assert!(sentences(&plan)[0].starts_with("KillSwitch: name servers of the local network get no questions"));
+        assert!(sentences(&plan)[0].starts_with("KillSwitch: the name servers of the local network are blocked"));
         assert_eq!(table.fwmark, marks(&plan).first().copied());
     }
     let bare = HostState { nftables: false, ..home() };

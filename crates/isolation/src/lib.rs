@@ -68,10 +68,10 @@ impl UserNamespace {
         Ok(Self(()))
     }
 
-    /// Maps a user and a group to themselves.
+    /// Maps a user and a group to themselves in the new namespace.
     fn map(user: u32, group: u32) -> io::Result<()> {
         let only = |id: u32| format!("{id} {id} 1\n");
-        // An ordinary user may map a group only once nobody in here can drop others (user_namespaces(7)).
+        // An unprivileged user may map a group only after giving up setgroups(2) in the namespace (user_namespaces(7)).
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", only(user))?;
         fs::write("/proc/self/gid_map", only(group))
@@ -202,8 +202,8 @@ fn with_large_buffers(sizes: &str) -> String {
     sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs `work` while the files of this process in /proc are its user's. While its memory is closed they are root's, who does
-/// not exist in the namespace (PR_SET_DUMPABLE, proc(5)).
+/// Runs `work` while this process owns its files in /proc. While its memory is protected (PR_SET_DUMPABLE, proc(5))
+/// they belong to root, which is not mapped in the namespace.
 fn with_own_proc_files(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let before = dumpable_behavior()?;
     set_dumpable_behavior(DumpableBehavior::Dumpable)?;

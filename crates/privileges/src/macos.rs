@@ -32,7 +32,7 @@ pub fn confine_proxy(_: &ProxyConfinement) -> InForce {
 }
 
 /// # Errors
-/// Always: only the daemon's own limit (RLIMIT_CORE) keeps cores from being written.
+/// Always: on macOS only the daemon's own limit (RLIMIT_CORE) prevents core files.
 pub fn deny_tracing() -> Result<(), String> {
     Err("macOS has no call against it".to_owned())
 }

@@ -24,8 +24,8 @@ use crate::{Boottime, Device, Effects, Entropy, Now, PeerId};
 /// Gateways of a fleet.
 pub const GATEWAYS_MAX: u8 = 64;
 
-/// A timestamp further ahead of our clock than this is no floor. A peer that has seen the far future refuses all gateways
-/// for as long as it runs; a gateway with a floor in the far future refuses the peer.
+/// The most that a floor may be ahead of our clock. A peer that has seen a timestamp in the far future refuses all
+/// gateways for as long as it runs; a gateway with such a floor refuses the peer.
 pub const FLOOR_AHEAD_MAX: Duration = Duration::from_secs(10);
 
 /// Rounds of the permutation; four make it as good as random to an outsider (Luby and Rackoff).
@@ -243,8 +243,8 @@ impl Device {
         }
     }
 
-    /// Takes what another gateway knows of a peer. Floors only rise. False if a timestamp is too far ahead of our clock, and
-    /// was left out. If another gateway has accepted such a one, the peer counts as one without a floor.
+    /// Merges a hint of another gateway about a peer. Floors only rise. False if a timestamp is too far ahead of our
+    /// clock and was ignored. If another gateway has accepted that timestamp, the peer counts as one without a floor.
     pub fn set_hint(&mut self, wall: Duration, id: PeerId, hint: &Hint) -> bool {
         let limit = Timestamp::at(wall.saturating_add(FLOOR_AHEAD_MAX));
         let Some(peer) = self.get_mut(id) else { return true };
@@ -254,13 +254,13 @@ impl Device {
             peer.timestamp_sent = peer.timestamp_sent.max(sent);
         }
         if let Some(received) = received {
-            // What we have accepted ourselves is a floor, whatever its time.
+            // A timestamp that we have accepted ourselves is a floor, however far ahead it is.
             peer.has_floor = received <= limit.max(peer.timestamp_seen);
             if peer.has_floor {
                 peer.timestamp_seen = peer.timestamp_seen.max(received);
             }
         }
-        // One that is too far ahead tells of a later handshake all the same.
+        // An accepted timestamp that is too far ahead still proves a later handshake with another gateway.
         let is_later = known != (peer.timestamp_sent, peer.timestamp_seen) || (received.is_some() && !peer.has_floor);
         if let Some(fleet) = &mut self.indices.fleet {
             hint.endpoint.map(|endpoint| fleet.hinted.insert(id, endpoint));

@@ -577,8 +577,8 @@ pub fn interfaces(directory: &Path) -> Result<Vec<InterfaceName>, LedgerError> {
     Ok(names)
 }
 
-/// The sysctls that tunnels may hold, by their dotted name. An unreadable ledger is reported by the commands of its own
-/// tunnel.
+/// Reads which sysctls tunnels may hold, by dotted name. Skips unreadable ledgers: the commands of their own tunnels
+/// report them.
 ///
 /// # Errors
 /// The directory cannot be listed.

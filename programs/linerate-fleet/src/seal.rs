@@ -1,5 +1,6 @@
-//! What is made of the shared private key: the key of receiver indices, the seal of peers' secrets, the MAC of each value
-//! of the store, and that of each message between gateways. A stolen store has none of them, and whoever can write to it makes no peer and no gateway.
+//! Keys derived from the shared private key: for receiver indices, for sealing peers' secrets, and for the MACs of
+//! values in the store and of messages between gateways. A stolen store contains none of them, so a thief or a writer
+//! of the store cannot forge a peer or a gateway.
 
 use std::io::Write as _;
 
@@ -83,22 +84,22 @@ impl Seal {
     }
 }
 
-/// The key of the MACs of messages between gateways in an epoch. It is wiped, and it has no `Debug`.
+/// The key of the MACs of messages between gateways in an epoch. It is wiped on drop, and has no `Debug`.
 #[derive(Clone)]
 pub struct MessageKey(SecretKey);
 
 impl MessageKey {
-    /// The key of a fleet with this shared private key.
+    /// Derives the key from the fleet's shared private key.
     pub fn new(private: &SecretKey, fleet: &FleetName, epoch: u32) -> Self {
         Self(derived(private, &[b"linerate fleet message 2", &epoch.to_le_bytes(), fleet.as_str().as_bytes()]))
     }
 
-    /// The MAC of a message.
+    /// Computes the MAC of a message.
     pub fn mac(&self, message: &[u8]) -> [u8; MAC] {
         keyed(&self.0, &[message]).finalize_fixed().into()
     }
 
-    /// Whether `mac` is that of the message; in constant time.
+    /// Whether `mac` is the message's MAC; compares in constant time.
     pub fn has_mac(&self, message: &[u8], mac: &[u8; MAC]) -> bool {
         keyed(&self.0, &[message]).verify_slice(mac).is_ok()
     }

@@ -168,7 +168,8 @@ impl World {
             let phase = now + 10 * u64::from(gateway);
             let this = &mut self.gateways[usize::from(gateway)];
             while let Some((from, bytes)) = this.inbox.pop_front() {
-                if let Some(message) = this.envelopes.open(at.monotonic, from, &bytes).expect("it is genuine, and new")
+                if let Some(message) =
+                    this.envelopes.open(at.monotonic, from, &bytes).expect("the message is authentic and new")
                 {
                     this.machine.message(at, from, message, &mut actions);
                 }

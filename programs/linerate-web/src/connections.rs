@@ -21,8 +21,8 @@ use crate::guard::network;
 use crate::server::{Server, locked};
 use crate::sessions::Hash;
 
-/// The most connections at a time. One more takes the place of the oldest whose client has shown no session, because any
-/// user of this host can open as many as they like. If all have shown one, the session with the most places gives one up.
+/// The most connections at a time. Any user of this host can open many, so a further connection replaces the oldest one
+/// without a session. If all have a session, it replaces one of the session with the most connections.
 const MOST: usize = 512;
 
 /// So many of them may be of one source that is elsewhere; a browser has six.
@@ -41,18 +41,18 @@ const END: Duration = Duration::from_secs(90);
 #[derive(Default)]
 struct Places(Mutex<Vec<Arc<Place>>>);
 
-/// The place of a connection, which its requests carry.
+/// The place of one connection. Each of its requests carries it as an extension.
 #[derive(Default)]
 pub(crate) struct Place {
-    /// The session that its client has shown.
+    /// The session whose cookie a request on this connection has carried.
     session: Mutex<Option<Hash>>,
-    /// Another connection has its place.
+    /// Wakes the connection to close, once another one has taken its place.
     is_taken: Notify,
 }
 
 impl Place {
-    /// Keeps the place from here on: a request has shown a session. That is before its answer, for which the helper may
-    /// take longer than somebody who opens connections takes for `MOST` of them.
+    /// Assigns the place to a session. This happens before the request is answered: an attacker could open `MOST`
+    /// connections faster than the helper answers.
     pub(crate) fn keep(&self, session: &Hash) {
         *locked(&self.session) = Some(session.clone());
     }
@@ -63,7 +63,7 @@ impl Place {
 }
 
 impl Places {
-    /// Takes a place for one more connection, if need be that of another.
+    /// Takes a place for a new connection; if none is free, that of the least entitled one.
     fn take(&self) -> Arc<Place> {
         let mut places = locked(&self.0);
         if places.len() >= MOST {
@@ -80,7 +80,7 @@ impl Places {
     }
 }
 
-/// The place that is given up: the oldest without a session, or else the oldest of the session that has the most.
+/// Picks the place to give up: the oldest without a session, or else the oldest of the session with the most places.
 fn least_entitled(places: &[Arc<Place>]) -> usize {
     let sessions: Vec<Option<Hash>> = places.iter().map(|place| place.session()).collect();
     let mut counts: HashMap<&Hash, usize> = HashMap::new();
@@ -163,13 +163,13 @@ pub(crate) async fn accept_tcp(listener: &TcpListener, server: Arc<Server>, tls:
             places.give_back(&place);
             drop(share);
         });
-        // Connections speak before the next one is accepted: in a flood of them, each would else lose its place before
-        // its request is read.
+        // Lets the new connection's task read a request before the next connection is accepted. Otherwise, in a flood,
+        // each would lose its place before it could send its cookie.
         yield_now().await;
     }
 }
 
-/// The socket is this user's and root's alone, so that places are not taken by others.
+/// Accepts connections on a Unix socket. Only this user and root can open it, so others cannot take its places.
 pub(crate) async fn accept_unix(listener: &UnixListener, server: Arc<Server>) -> ! {
     let places = Arc::<Places>::default();
     loop {
@@ -286,9 +286,9 @@ mod tests {
         let strangers: Vec<_> = (0..MOST).map(|_| places.take()).collect();
         strangers[0].keep(&"writer".to_owned());
         let readers: Vec<_> = (0..MOST - 1).map(|_| places.take()).collect();
-        assert!(has(&strangers[0]), "who is logged in stays");
+        assert!(has(&strangers[0]), "a connection with a session stays");
         assert!(!strangers[1..].iter().any(has));
-        // All are logged in: one session has all but one of the places.
+        // All places have a session: one session has all but one of them.
         readers.iter().for_each(|place| place.keep(&"reader".to_owned()));
         for round in 0..10 {
             places.take().keep(&"writer".to_owned());
@@ -307,7 +307,7 @@ mod tests {
             let mut request = request.body(Full::<Bytes>::default()).unwrap();
             let place = Arc::<Place>::default();
             request.extensions_mut().insert(place.clone());
-            // The answer is not waited for.
+            // The request is dropped before it is answered.
             run(async { drop(timeout(Duration::ZERO, host.server.answer(request, None, false)).await) });
             assert_eq!(place.session().is_some(), is_kept, "{cookie}");
         }

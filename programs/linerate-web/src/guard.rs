@@ -1,5 +1,5 @@
-//! How often a wrong token is answered: after each failure the source waits twice as long, and guesses of all sources
-//! together are slowed down, too. A right token is never held up. Nor do guesses fill the journal.
+//! Limits wrong tokens: each failure doubles the wait of its source, and all sources together are limited, too. A right
+//! token is never delayed. Log lines about guesses are limited as well, so that guesses cannot fill the journal.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -88,8 +88,8 @@ enum Command {
 
     /// Print a token to log in with
     ///
-    /// It is good once, and for a quarter of an hour. A session lasts for twelve hours, or for 30 days on a browser that
-    /// is to keep it.
+    /// The token works once, within a quarter of an hour. Its session lasts twelve hours, or 30 days if the browser
+    /// keeps it.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate-web token\n\
         \x20 sudo linerate-web token --read-only")]
@@ -102,13 +102,13 @@ enum Command {
         state: State,
     },
 
-    /// End all sessions, those that are kept on browsers included
+    /// End all sessions, including those kept on browsers
     ///
-    /// Whoever is logged in has to log in again, with a new token.
+    /// To use the page again, log in with a new token.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate-web logout --all")]
     Logout {
-        /// All of them; the page ends single ones
+        /// All of them; the page can end single ones
         #[arg(long, required = true)]
         all: bool,
 

@@ -108,13 +108,12 @@ impl Server {
         answer
     }
 
-    /// The session whose secret a request has.
+    /// Finds the session of a request by its cookie.
     fn session(&self, headers: &HeaderMap, source: Source) -> Option<Found> {
         let secret = cookie(headers, cookie_name(source.is_tls))?;
         locked(&self.sessions).find(secret, wall()).unwrap_or_else(|Copied(label)| {
-            let what = format!(
-                "session {label} has ended: its cookie was used after it had been replaced, so somebody has a copy"
-            );
+            let what =
+                format!("session {label} has ended: an old cookie was used after the new one, so somebody has a copy");
             audit(&address(source.address), &what);
             None
         })
@@ -226,7 +225,7 @@ impl Server {
         }
     }
 
-    /// Ends the session with the label that a form names, or all but the form's own.
+    /// Ends the session whose label the form contains, or all except the viewer's own.
     fn end_sessions(&self, asked: &Asked<'_>, own: &str) {
         let mut sessions = locked(&self.sessions);
         let chosen = asked.form.get("session");
@@ -238,7 +237,8 @@ impl Server {
         }
     }
 
-    /// A right token lets in whatever others have tried: it has 160 bits, and only failures are slowed down.
+    /// Logs in with a token. Failed guesses of others never delay a right token: it has 160 bits, so it suffices to
+    /// limit failures.
     fn log_in(&self, token: &str, kept: bool, source: Source) -> Answer {
         let now = Instant::now();
         let begun = locked(&self.sessions).log_in(token, kept, wall());

@@ -21,17 +21,17 @@ pub(crate) const TOKEN_LIFE: Duration = Duration::from_secs(15 * 60);
 /// How long a session lasts.
 pub(crate) const SESSION_LIFE: Duration = Duration::from_hours(12);
 
-/// How long a session lasts that was to be kept on its browser.
+/// How long a session lasts that its browser keeps.
 pub(crate) const KEPT_LIFE: Duration = Duration::from_hours(30 * 24);
 
-/// After this long the secret of a kept session is replaced when it is used.
+/// Age at which the secret of a kept session is replaced on its next use.
 const ROTATION: Duration = Duration::from_hours(1);
 
-/// How long a request with the secret before is accepted after the new one was shown, and how long a browser that asks
-/// several times at once is sent the same new one.
+/// How long the previous secret stays valid after the first use of the new one, and how long concurrent requests get
+/// the same new secret.
 const GRACE: Duration = Duration::from_mins(1);
 
-/// The precision of a session's last use; its file is not written more often for that.
+/// The precision of a session's last use, which limits how often its file is written.
 const USE: Duration = Duration::from_mins(1);
 
 /// The length of a secret of 160 bits as hexadecimal digits.
@@ -71,35 +71,35 @@ pub(crate) struct Session {
     /// Seconds since 1970, as all times here.
     pub(crate) end: u64,
     pub(crate) begun: u64,
-    /// Within the last minute of its use.
+    /// Its last use, to the minute.
     pub(crate) used: u64,
-    /// It is kept on its browser.
+    /// The secrets of a session that its browser keeps; `None` for one of twelve hours.
     pub(crate) kept: Option<Rotation>,
 }
 
 /// The secrets of a kept session, as hashes.
 ///
-/// A secret has two halves. The first stays, and its hash is the session's name. The second is replaced while the session
-/// is used, which reveals a copy: once the browser or the thief has used a new secret, the other one shows an old one. The
-/// name makes it an old one of this session, however often the secret was replaced since. An answer with a new secret may
-/// get lost, so the current one holds until the new one is shown.
+/// A secret has two halves. The first never changes, and its hash is the session's name. The second is replaced while
+/// the session is used, which reveals a stolen copy: once either the browser or the thief has used a new secret, the
+/// other sends an old one. The first half identifies the session even after many replacements. An answer with a new
+/// secret may get lost, so the current one stays valid until the new one is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rotation {
     current: Hash,
-    /// Since when that is the current one.
+    /// When it became the current one.
     since: u64,
-    /// The new one, which has not come yet.
+    /// The new one, sent to the browser but not used yet.
     next: Option<Hash>,
-    /// The one before.
+    /// The one before the current one.
     old: Option<Hash>,
 }
 
-/// A session that somebody has shown the secret of.
+/// The session that a request's secret belongs to.
 pub(crate) struct Found {
     pub(crate) role: Role,
     /// The session's name, which stays when its secret is replaced.
     pub(crate) id: Hash,
-    /// The secret to be used from now on, and for how many seconds.
+    /// A new secret for the cookie, and its lifetime in seconds.
     pub(crate) replacement: Option<(Zeroizing<String>, u64)>,
 }
 
@@ -114,13 +114,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Replaces the second half of a kept session's secret, or adds one to a first half.
+/// Makes a kept session's secret with a new second half, from an old secret or from a first half alone.
 fn with_new_end(secret: &str) -> Result<Zeroizing<String>, String> {
     let beginning = secret.get(..DIGITS).unwrap_or(secret);
     Ok(Zeroizing::new([beginning, &*self::secret()?].concat()))
 }
 
-/// The name of the session that shows this secret: the hash of the part that stays.
+/// Computes the name of the session with this secret: the hash of the half that never changes.
 fn id_of(shown: &str) -> Hash {
     hash(shown.get(..DIGITS).unwrap_or(shown))
 }
@@ -132,12 +132,12 @@ fn secret() -> Result<Zeroizing<String>, String> {
     Ok(Zeroizing::new(hex(&*bytes)))
 }
 
-/// What a form of a session has to have: another page cannot know it. `id` is the session's name.
+/// Computes the secret in a session's forms, which other web sites cannot know. `id` is the session's name.
 pub(crate) fn form_secret(id: &str) -> String {
     hash(&format!("form {id}"))
 }
 
-/// What a page calls a session, from which nobody learns its name.
+/// Computes a session's label for pages and the journal, which does not reveal its name.
 pub(crate) fn label(id: &str) -> String {
     hash(&format!("label {id}"))[..16].to_owned()
 }
@@ -181,7 +181,7 @@ pub(crate) fn make_token(state: &Path, role: Role, now: u64) -> Result<Zeroizing
     Ok(token)
 }
 
-/// Ends all sessions, for `linerate-web logout --all`; returns how many there were.
+/// Ends all sessions, for `linerate-web logout --all`; returns their number.
 pub(crate) fn end_all(state: &Path, now: u64) -> Result<usize, String> {
     let folder = sessions_folder(state);
     let failed = |error: io::Error| match error.kind() {
@@ -198,7 +198,7 @@ pub(crate) fn end_all(state: &Path, now: u64) -> Result<usize, String> {
 pub(crate) struct Sessions {
     state: PathBuf,
     known: HashMap<Hash, Session>,
-    /// New secrets of kept sessions that were sent a moment ago and have not come back, and when that was.
+    /// New secrets of kept sessions that were sent within [`GRACE`], and when.
     sent: HashMap<Hash, (Zeroizing<String>, u64)>,
 }
 
@@ -222,8 +222,8 @@ impl Sessions {
         Ok(Self { state: state.to_owned(), known, sent: HashMap::new() })
     }
 
-    /// Takes a token, and begins a session, which may be `kept` on its browser: its secret, what it may do, and for how
-    /// many seconds.
+    /// Consumes a token and begins a session, which the browser may keep (`kept`). Returns its secret, its role and its
+    /// lifetime in seconds.
     pub(crate) fn log_in(
         &mut self,
         token: &str,
@@ -258,17 +258,17 @@ impl Sessions {
         Ok(())
     }
 
-    /// Forgets sessions that are over, or whose file somebody has removed (`linerate-web logout`).
+    /// Forgets sessions that have expired, or whose file `linerate-web logout` has removed.
     fn forget_ended(&mut self, now: u64) {
         let folder = sessions_folder(&self.state);
         self.known.retain(|id, session| now < session.end && folder.join(id).exists());
         self.sent.retain(|id, (_, then)| now <= *then + GRACE.as_secs() && self.known.contains_key(id));
     }
 
-    /// The session of that secret.
+    /// Finds the session with this secret, and rotates the secret if that is due.
     ///
     /// # Errors
-    /// It is over, because its secret had been replaced: somebody has a copy.
+    /// The secret was replaced before, so somebody has a copy. The session has ended.
     pub(crate) fn find(&mut self, shown: &str, now: u64) -> Result<Option<Found>, Copied> {
         self.forget_ended(now);
         let id = id_of(shown);
@@ -282,7 +282,7 @@ impl Sessions {
         }
         let meaning = session.kept.as_mut().map_or(Shown::Current, |rotation| rotation.show(&hash(shown), now));
         if is_used_anew || matches!(meaning, Shown::New) {
-            // If this fails, a restart finds the new secret as the next one, which is as good.
+            // If this fails, the file still has the new secret as the next one, which a restart accepts as well.
             let _ = rewrite(&sessions_folder(&self.state), &id, session);
         }
         let (role, left) = (session.role, session.end - now);
@@ -297,8 +297,8 @@ impl Sessions {
         Ok(Some(Found { role, id, replacement }))
     }
 
-    /// Makes a new secret for a kept session; `None` if it cannot be written. Several windows that ask at once are sent
-    /// the same one, because the browser keeps whichever answer comes last.
+    /// Makes a new secret for a kept session; `None` if it cannot be written. Concurrent requests get the same one,
+    /// because the browser keeps the cookie of the last answer.
     fn replace(&mut self, id: &str, shown: &str, now: u64) -> Option<Zeroizing<String>> {
         if let Some((secret, _)) = self.sent.get(id) {
             return Some(secret.clone());
@@ -315,7 +315,7 @@ impl Sessions {
         Some(secret)
     }
 
-    /// All sessions, the latest first, with their names.
+    /// Returns all sessions with their names, the latest first.
     pub(crate) fn all(&mut self, now: u64) -> Vec<(Hash, Session)> {
         self.forget_ended(now);
         let mut all: Vec<_> = self.known.iter().map(|(id, session)| (id.clone(), session.clone())).collect();
@@ -323,7 +323,7 @@ impl Sessions {
         all
     }
 
-    /// Ends the session of that name.
+    /// Ends the session with this name.
     pub(crate) fn end(&mut self, id: &str) {
         self.known.remove(id);
         self.sent.remove(id);
@@ -331,18 +331,18 @@ impl Sessions {
     }
 }
 
-/// A session ended because its secret was copied: what a page calls it.
+/// A session ended because its secret was copied. Contains the session's label.
 #[derive(Debug)]
 pub(crate) struct Copied(pub(crate) String);
 
-/// What the secret that was shown means for a kept session.
+/// How a request's secret relates to those of a kept session.
 enum Shown {
     Current,
-    /// It is the new one, and is the current one from here on.
+    /// The new one, used for the first time. It becomes the current one.
     New,
-    /// It is the current one, and is to be replaced.
+    /// The current one, which is due to be replaced.
     Due,
-    /// It was replaced, and the new one is in use.
+    /// One that was replaced, while the new one is in use.
     Copy,
 }
 
@@ -361,21 +361,22 @@ impl Rotation {
     }
 }
 
-/// Locks the folder against `linerate-web logout`: a session whose file is being written would come back.
+/// Locks the folder against `linerate-web logout`. Without the lock, a session could come back because its file is
+/// written just after `logout` removed it.
 fn lock(folder: &Path) -> io::Result<fs::File> {
     let folder = fs::File::open(folder)?;
     folder.lock()?;
     Ok(folder)
 }
 
-/// Writes the file of a session again, unless somebody has removed it.
+/// Rewrites the file of a session, unless it has been removed.
 fn rewrite(folder: &Path, name: &str, session: &Session) -> io::Result<()> {
     let _lock = lock(folder)?;
     fs::metadata(folder.join(name))?;
     write(folder, name, session)
 }
 
-/// Writes the file of a session or token: its end, its role, its beginning, its last use and, if it is kept, its rotation.
+/// Writes the file of a session or token: its end, role, beginning and last use, and the rotation of a kept session.
 fn write(folder: &Path, name: &str, session: &Session) -> io::Result<()> {
     let mut text = format!("{} {} {} {}", session.end, session.role.word(), session.begun, session.used);
     if let Some(Rotation { current, since, next, old }) = &session.kept {
@@ -464,10 +465,10 @@ mod tests {
         let mut secrets = 1;
         for hour in 1..30 * 24 {
             let now = hour * 3600;
-            // The program is another one each time.
+            // The program restarts each time.
             sessions = Sessions::open(state.path(), now).unwrap();
             let found = sessions.find(&secret, now).unwrap().unwrap();
-            assert_eq!(found.id, id, "what forms and the list know of it stays");
+            assert_eq!(found.id, id, "its name stays");
             if let Some((new, left)) = found.replacement {
                 assert_eq!(left, KEPT_LIFE.as_secs() - now);
                 (secret, secrets) = (new, secrets + 1);
@@ -488,8 +489,8 @@ mod tests {
         let mut rotated = |secret: &str, now| sessions.find(secret, now).map(|found| found.unwrap().replacement);
         let lost = rotated(&old, hour).unwrap().unwrap().0;
         let later = hour + GRACE.as_secs() + 1;
-        let (new, _) = rotated(&old, later).unwrap().expect("the answer may have got lost");
-        assert_ne!(new, lost, "nor may a copy wait for it");
+        let (new, _) = rotated(&old, later).unwrap().expect("the first answer may have been lost");
+        assert_ne!(new, lost, "a lost secret is not sent again");
         assert!(rotated(&new, later + 1).unwrap().is_none());
         assert!(rotated(&old, later + 1 + GRACE.as_secs()).unwrap().is_none(), "a request that was on its way");
         assert!(rotated(&old, later + 2 + GRACE.as_secs()).is_err(), "a copy");
@@ -589,7 +590,7 @@ mod tests {
         assert!(end_all(&state.path().join("none"), 0).is_err());
     }
 
-    /// The secret of a new session.
+    /// Begins a session; returns its secret.
     fn log_in(sessions: &mut Sessions, kept: bool, now: u64) -> Zeroizing<String> {
         let token = make_token(&sessions.state, Role::Reader, now).unwrap();
         sessions.log_in(&token, kept, now).unwrap().unwrap().0

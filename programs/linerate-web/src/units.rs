@@ -15,7 +15,7 @@ pub(crate) fn ago(seconds: u64) -> String {
     format!("{} ago", span(seconds))
 }
 
-/// How long something takes.
+/// A duration in its largest suitable unit.
 pub(crate) fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),

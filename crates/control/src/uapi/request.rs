@@ -260,7 +260,7 @@ fn is_query(operation: &[u8]) -> bool {
 
 /// The request of an operation that has a number.
 fn since(operation: &[u8]) -> Option<Request> {
-    // A number may have any zeros in front; [`frame`] hands over none that is longer.
+    // `decimal` accepts any number of leading zeros, but [`frame`] refuses an operation this long.
     if operation.len() >= OPERATION_MAX {
         return None;
     }

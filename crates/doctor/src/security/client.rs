@@ -1,4 +1,4 @@
-//! What leaves beside the tunnel: through the kill switch, by routes, and questions for names.
+//! Finds traffic that bypasses the tunnel: through holes in the kill switch, by more specific routes, and DNS queries.
 
 use std::net::IpAddr;
 
@@ -10,10 +10,10 @@ use crate::evidence::{Evidence, RoutePast, Way};
 use crate::firewall::{Packet, Ruleset};
 use crate::{Finding, Severity};
 
-/// So many holes, and routes, are listed.
+/// The most holes, and the most routes, that are listed.
 const LISTED: usize = 8;
 
-/// The name of the setting that closes what routes leave open.
+/// The setting that keeps routes from bypassing the tunnel.
 const CLOSE: &str = "`#! KillSwitch = true` in the tunnel's file";
 
 pub(super) fn examine(evidence: &Evidence) -> Vec<Finding> {
@@ -24,7 +24,7 @@ pub(super) fn examine(evidence: &Evidence) -> Vec<Finding> {
     findings
 }
 
-/// Tables that are as good as absent.
+/// Reports the tunnel's tables that are missing or empty.
 fn table_gone(evidence: &Evidence) -> impl Iterator<Item = Finding> {
     evidence.tunnel.protection.tables.iter().filter_map(|table| {
         let how = is_gone(evidence, table)?;
@@ -38,7 +38,7 @@ fn table_gone(evidence: &Evidence) -> impl Iterator<Item = Finding> {
     })
 }
 
-/// What the kill switch lets pass. Without its table it is one large hole.
+/// Reports a missing kill switch table, or else the holes in it.
 fn kill_switch(evidence: &Evidence) -> Vec<Finding> {
     let Some(table) = &evidence.tunnel.protection.kill_switch else { return Vec::new() };
     match (is_gone(evidence, table), &evidence.host.ruleset) {
@@ -46,7 +46,7 @@ fn kill_switch(evidence: &Evidence) -> Vec<Finding> {
             "kill-switch-hole",
             &evidence.tunnel.name,
             format!("the kill switch is not in force: its table {table} {how}"),
-            "the tunnel's file has KillSwitch, and nothing keeps packets from leaving beside the tunnel",
+            "the tunnel's file has KillSwitch, and nothing keeps packets from leaving outside the tunnel",
             mend(evidence, table),
         )],
         (None, Some(ruleset)) => holes(evidence, ruleset, table),
@@ -54,15 +54,15 @@ fn kill_switch(evidence: &Evidence) -> Vec<Finding> {
     }
 }
 
-/// What the kill switch lets pass though neither ExcludedIPs nor ExcludeLAN names it.
+/// Finds packets that the kill switch lets pass though neither ExcludedIPs nor ExcludeLAN names them.
 fn holes(evidence: &Evidence, ruleset: &Ruleset, table: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for is_v6 in [false, true] {
         for packet in leaving(evidence, is_v6) {
             let mut others = ruleset.accepted_by(table, &packet);
-            // A hole for everything comes before those for something.
+            // The most general hole is tried first: if it is certain, narrower ones are not listed.
             others.insert(0, packet.clone());
-            // Where a rule looks at the interface or the version, it was another packet.
+            // Rules that match other interfaces accept a different packet; the loop tries that one by itself.
             others.retain(|other| other.outgoing == packet.outgoing && other.incoming == packet.incoming);
             for other in others.iter().filter(|packet| !is_meant(evidence, packet)) {
                 if let Some(finding) = hole(evidence, ruleset, table, other)
@@ -80,7 +80,7 @@ fn holes(evidence: &Evidence, ruleset: &Ruleset, table: &str) -> Vec<Finding> {
     findings
 }
 
-/// New connections to the Internet beside the tunnel, of the host's own and of what it forwards.
+/// Returns new connections to the Internet outside the tunnel: the host's own, and those that it forwards.
 fn leaving<'a>(evidence: &'a Evidence, is_v6: bool) -> Vec<Packet<'a>> {
     let Some(destination) = internet(is_v6, &evidence.tunnel.protection.excluded) else { return Vec::new() };
     let has_address = |link: &str| {
@@ -108,8 +108,7 @@ fn leaving<'a>(evidence: &'a Evidence, is_v6: bool) -> Vec<Packet<'a>> {
     packets
 }
 
-/// Whether the packet may leave beside the tunnel: the tunnel's own, what the file excludes, and what a host needs to get
-/// an address.
+/// Whether the packet may leave outside the tunnel: the tunnel's own datagrams, what the file excludes, and DHCP.
 fn is_meant(evidence: &Evidence, packet: &Packet<'_>) -> bool {
     let tunnel = &evidence.tunnel;
     let is_own = tunnel.fwmark != 0 && packet.mark == tunnel.fwmark;
@@ -132,7 +131,7 @@ fn hole(evidence: &Evidence, ruleset: &Ruleset, table: &str, packet: &Packet<'_>
     };
     let which = match (packet.hook, packet.is_known) {
         ("forward", _) => "forwarded packets",
-        (_, true) => "packets of connections that exist",
+        (_, true) => "packets of existing connections",
         _ => "packets of this host",
     };
     let port = packet.port.filter(|port| *port != PORT).map_or_else(String::new, |port| format!(" to port {port}"));
@@ -140,7 +139,7 @@ fn hole(evidence: &Evidence, ruleset: &Ruleset, table: &str, packet: &Packet<'_>
     let finding = Finding::new(
         "kill-switch-hole",
         &evidence.tunnel.name,
-        format!("the kill switch has a hole: {which} to {to} {} beside the tunnel", passage.verb("leave")),
+        format!("the kill switch has a hole: {which} to {to} {} outside the tunnel", passage.verb("leave")),
         format!(
             "no chain drops {}{port}{mark} to {to} over {}, which neither ExcludedIPs nor ExcludeLAN names{}",
             packet.protocol,
@@ -152,7 +151,7 @@ fn hole(evidence: &Evidence, ruleset: &Ruleset, table: &str, packet: &Packet<'_>
     Some(finding.with(passage.limits(Severity::Error)))
 }
 
-/// Whether the tunnel takes everything of a version of IP, and the kernel's routes agree.
+/// Whether this is a full tunnel for a version of IP, and the kernel's routes agree.
 fn is_full(evidence: &Evidence, is_v6: bool) -> bool {
     let own = Way::Device(evidence.tunnel.name.clone());
     let ways = evidence.tunnel.peers.iter().flat_map(|peer| &peer.ways);
@@ -161,7 +160,7 @@ fn is_full(evidence: &Evidence, is_v6: bool) -> bool {
     IpNet::aggregate(&nets).iter().any(|net| net.prefix_len() == 0)
 }
 
-/// Name servers that are asked beside a tunnel for everything: the first one, or that none can be asked.
+/// Reports the first name server that is queried outside a full tunnel, or that the firewall blocks all of them.
 fn names(evidence: &Evidence) -> Option<Finding> {
     let (tunnel, host) = (&evidence.tunnel, &evidence.host);
     if !is_full(evidence, false) && !is_full(evidence, true) {
@@ -191,7 +190,7 @@ fn names(evidence: &Evidence) -> Option<Finding> {
     let remedy = match behind {
         Some(_) => format!("`linerate down {name}`, then `linerate up {name}`, which sets the file's DNS again"),
         None => format!(
-            "`DNS = ADDRESS` in the tunnel's file, of a server behind the tunnel, then `linerate reload {name}`"
+            "`DNS = ADDRESS` of a server behind the tunnel, in the tunnel's file, then `linerate reload {name}`"
         ),
     };
     let Some((server, device, passage)) = asked else {
@@ -199,19 +198,16 @@ fn names(evidence: &Evidence) -> Option<Finding> {
         return Some(Finding::new(
             "names-blocked",
             &tunnel.name,
-            format!("no name is resolved: the firewall drops questions to the name server {server}"),
-            format!("the route to {server} leads over {device}, beside the tunnel, and there is no other server"),
+            format!("names do not resolve: the firewall drops queries to the name server {server}"),
+            format!("the route to {server} leads over {device}, outside the tunnel, and no other server is reachable"),
             remedy,
         ));
     };
     let finding = Finding::new(
         "names-in-the-clear",
         &tunnel.name,
-        format!(
-            "questions for names {} beside the tunnel, in the clear: the name server is {server}",
-            passage.verb("go")
-        ),
-        format!("the tunnel takes everything else, and the route to {server} leads over {device}{}", passage.doubt()),
+        format!("DNS queries {} the tunnel, in the clear: the name server is {server}", passage.verb("bypass")),
+        format!("this is a full tunnel, but the route to {server} leads over {device}{}", passage.doubt()),
         remedy,
     );
     let is_excluded = tunnel.protection.excluded.iter().any(|net| net.contains(*server));
@@ -219,8 +215,8 @@ fn names(evidence: &Evidence) -> Option<Finding> {
     Some(if is_asked_for { finding.with(Severity::Note) } else { finding })
 }
 
-/// Routes that are more specific than the tunnel's, and lead past it: anybody who answers for DHCP or advertises routes
-/// can set them (TunnelVision, CVE-2024-3661).
+/// Reports more specific routes that bypass the tunnel. Any host on the link can set them by DHCP or router
+/// advertisements (TunnelVision, CVE-2024-3661).
 fn routes_past(evidence: &Evidence) -> Vec<Finding> {
     let tunnel = &evidence.tunnel;
     let is_any_full = is_full(evidence, false) || is_full(evidence, true);
@@ -234,20 +230,20 @@ fn routes_past(evidence: &Evidence) -> Vec<Finding> {
     let (own, others): (Vec<&RoutePast>, Vec<&RoutePast>) =
         public.into_iter().partition(|route| is_own_network(evidence, route));
     let remedy = format!(
-        "{CLOSE}, then `linerate reload {}`; networks that may be reached beside it belong in ExcludedIPs",
+        "{CLOSE}, then `linerate reload {}`; list networks to reach outside the tunnel in ExcludedIPs",
         tunnel.name
     );
     let finding =
         |what: &str, why: String| Finding::new("routes-past-the-tunnel", &tunnel.name, what, why, remedy.clone());
     let mut findings = Vec::new();
     if !others.is_empty() {
-        findings.push(finding("routes lead past the tunnel, though it is to take everything", list(&others)));
+        findings.push(finding("more specific routes bypass this full tunnel", list(&others)));
     }
-    let open = "the local network can set routes that lead past the tunnel (DHCP, router advertisements)";
+    let open = "the local network can set routes that bypass the tunnel (DHCP, router advertisements)";
     let why = match own.is_empty() {
-        true => "more specific routes win over the tunnel's; no such route to a public network is set now".to_owned(),
+        true => "more specific routes win over the tunnel's; none to a public network is set now".to_owned(),
         false => format!(
-            "more specific routes win over the tunnel's; to public addresses there are those of links: {}",
+            "more specific routes win over the tunnel's; those to public networks are of the links themselves: {}",
             list(&own)
         ),
     };
@@ -255,7 +251,7 @@ fn routes_past(evidence: &Evidence) -> Vec<Finding> {
     findings
 }
 
-/// Whether the route is to the network of a link, as long as such networks are: an address of the host is in it.
+/// Whether the route is to a link's own network: the link's address is in it, and its prefix is long enough.
 fn is_own_network(evidence: &Evidence, route: &RoutePast) -> bool {
     let shortest = if route.to.addr().is_ipv4() { 16 } else { 64 };
     let link = evidence.host.link(&route.device);

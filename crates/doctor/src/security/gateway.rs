@@ -1,5 +1,5 @@
-//! What a gateway forwards: between its other networks, from pretended clients, to metadata services, and against what
-//! its file sets.
+//! Finds packets that a gateway must not forward: those between its other networks, those with a forged client address,
+//! those to metadata services, and those that the tunnel's file forbids.
 
 use std::net::IpAddr;
 
@@ -12,10 +12,10 @@ use crate::firewall::{Packet, Ruleset};
 use crate::traffic::{in_sysctl, is_gateway};
 use crate::{Finding, Severity};
 
-/// Of so many clients with destinations of their own it is asked whether they are kept to them.
+/// The most clients whose `Destinations` are checked, and the most addresses that are tried for one client.
 const ASKED: usize = 4;
 
-/// So many pairs of interfaces, and kinds of packets, are named.
+/// The most pairs of interfaces, and the most kinds of packets, that a finding names.
 const NAMED: usize = 6;
 
 pub(super) fn examine(evidence: &Evidence) -> Vec<Finding> {
@@ -27,7 +27,7 @@ pub(super) fn examine(evidence: &Evidence) -> Vec<Finding> {
             "protection-missing",
             &tunnel.name,
             format!("table {table}, which restricts what is forwarded for the tunnel, {how}"),
-            "Gateway, ClientIsolation or Destinations in the tunnel's file need its rules",
+            "Gateway, ClientIsolation and Destinations in the tunnel's file need its rules",
             mend(evidence, table),
         )];
     }
@@ -62,7 +62,7 @@ impl<'a> Family<'a> {
         &self.evidence.tunnel.name
     }
 
-    /// Links beside the tunnel that have an address of the family.
+    /// Links, other than tunnels, that have an address of the family.
     fn links(&self) -> impl Iterator<Item = &'a Link> {
         let is_v6 = self.is_v6;
         links(self.evidence).filter(move |link| has_family(link, is_v6))
@@ -83,14 +83,14 @@ impl<'a> Family<'a> {
         self.evidence.tunnel.peers.iter().filter_map(move |peer| Some((address(peer)?, peer)))
     }
 
-    /// Whether no peer has a longer prefix that contains the address, which then is that peer's.
+    /// Whether the address belongs to this prefix's peer: no other peer has a longer prefix that contains it.
     fn is_alone(&self, net: &IpNet, address: &IpAddr) -> bool {
         let all = || self.evidence.tunnel.peers.iter().flat_map(|peer| &peer.allowed_ips);
         let is_longer = |other: &IpNet| other.prefix_len() > net.prefix_len() && other.contains(address);
         net.prefix_len() == net.max_prefix_len() || !all().any(is_longer)
     }
 
-    /// Whether the kernel forwards what comes in by the link because this tunnel made it do so.
+    /// Whether this tunnel switched on forwarding for the link.
     fn is_opened_by_us(&self, link: &str) -> bool {
         let set = &self.evidence.tunnel.protection.sysctls;
         let link = in_sysctl(link);
@@ -103,19 +103,19 @@ impl<'a> Family<'a> {
         }
     }
 
-    /// The remedy: the gateway's rules anew, or a gateway by the file.
+    /// The remedy: restore the gateway's rules, or have linerate make them.
     fn mend(&self) -> String {
         let table = self.evidence.tunnel.protection.gateway_table.as_ref();
         table.map_or_else(
             || {
-                "`#! Gateway = auto` in the tunnel's file makes rules against it, or drop them in the firewall"
+                "set `#! Gateway = auto` in the tunnel's file, or drop such packets in the host's own firewall"
                     .to_owned()
             },
             |table| mend(self.evidence, table),
         )
     }
 
-    /// What the file forbids and the rules let pass.
+    /// Reports packets that the file forbids and the rules let pass.
     fn protection_missing(&self) -> Vec<Finding> {
         let protection = &self.evidence.tunnel.protection;
         if protection.gateway_table.is_none() {
@@ -160,7 +160,7 @@ impl<'a> Family<'a> {
         findings
     }
 
-    /// Packets that the file forbids: by which setting, and whose they are.
+    /// Returns packets that the file forbids, each with the setting that forbids it and a description.
     fn forbidden(&self) -> Vec<(&'static str, String, Packet<'a>)> {
         let tunnel = &self.evidence.tunnel;
         let protection = &tunnel.protection;
@@ -189,7 +189,7 @@ impl<'a> Family<'a> {
             for (client, peer) in restricted {
                 let Some(outgoing) = outgoing else { continue };
                 let Some(elsewhere) = internet(self.is_v6, &peer.destinations) else { continue };
-                let who = format!("packets of {} to addresses that it does not name", peer.label);
+                let who = format!("packets of {} to addresses that its Destinations do not list", peer.label);
                 forbidden.push(("Destinations", who, to(from(outgoing, client), Some(elsewhere))));
             }
         }
@@ -204,7 +204,7 @@ impl<'a> Family<'a> {
         forbidden
     }
 
-    /// What comes in by one of the host's networks and may leave by another one, which is not the tunnel.
+    /// Reports forwarding from one of the host's networks to another, neither of which is the tunnel.
     fn forwards_between_others(&self) -> Vec<Finding> {
         let mut passing: Vec<(&Link, &Link, Passage, Severity)> = Vec::new();
         for from in self.links().filter(|link| self.forwards(&link.name)) {
@@ -213,7 +213,7 @@ impl<'a> Family<'a> {
                 let packet = connection(&from.name, &to.name, neighbour(from, self.is_v6), self.is_v6);
                 let packet = Packet { destination: neighbour(to, self.is_v6), ..packet };
                 if let Some(passage) = passes(self.ruleset, &packet) {
-                    // Where others switched forwarding on, their firewall decides.
+                    // Forwarding that the administrator or another program switched on is theirs to restrict.
                     let severity = if by_us { passage.limits(Severity::Error) } else { Severity::Note };
                     passing.push((from, to, passage, severity));
                 }
@@ -225,11 +225,11 @@ impl<'a> Family<'a> {
             let Some((_, _, passage, _)) = all.first() else { continue };
             let pairs: Vec<String> = all.iter().map(|(from, to, ..)| format!("{} to {}", from.name, to.name)).collect();
             let by = match severity {
-                Severity::Note => "forwarding was switched on there by others",
-                _ => "forwarding was switched on there for the tunnel",
+                Severity::Note => "linerate did not switch on forwarding there",
+                _ => "linerate switched on forwarding there for the tunnel",
             };
             let remedy = match severity {
-                Severity::Note => "drop what is not meant to be forwarded in the host's own firewall".to_owned(),
+                Severity::Note => "drop unwanted packets in the host's own firewall".to_owned(),
                 _ => mend(self.evidence, ForwardingGuard::NFT_NAME),
             };
             findings.push(
@@ -237,7 +237,7 @@ impl<'a> Family<'a> {
                     "forwards-between-others",
                     self.tunnel(),
                     format!(
-                        "this host forwards {} between networks beside the tunnel: packets {} from {}",
+                        "this host forwards {} between networks other than the tunnel: packets {} from {}",
                         self.name(),
                         passage.verb("pass"),
                         listed(&pairs),
@@ -251,7 +251,7 @@ impl<'a> Family<'a> {
         findings
     }
 
-    /// Packets that come in beside the tunnel with the source of a client, for others or for the host itself.
+    /// Reports that packets from outside the tunnel with a client's source address reach this host or are forwarded.
     fn pool_spoofable(&self) -> Option<Finding> {
         let (client, _) = self.clients().next()?;
         let mut links = self.links().filter(|from| !self.is_filtered(from));
@@ -273,7 +273,7 @@ impl<'a> Family<'a> {
         let finding = Finding::new(
             "pool-spoofable",
             self.tunnel(),
-            format!("a host beside the tunnel can pretend to be a client ({})", self.name()),
+            format!("a host outside the tunnel can forge a client's address ({})", self.name()),
             format!(
                 "packets that come in by {} from {client}, an address of a client, {} to {to}{}",
                 from.name,
@@ -285,7 +285,7 @@ impl<'a> Family<'a> {
         Some(finding.with(self.severity(Severity::Warning)))
     }
 
-    /// Whether the kernel drops packets that come in by a link other than the one to their source.
+    /// Whether strict reverse path filtering drops packets on this link whose source is routed elsewhere. IPv4 only.
     fn is_filtered(&self, link: &Link) -> bool {
         let value = |of: &str| {
             let value = self.evidence.host.sysctl(&format!("net.ipv4.conf.{of}.rp_filter"));
@@ -294,7 +294,7 @@ impl<'a> Family<'a> {
         !self.is_v6 && value("all").max(value(&link.name)) == Some(1)
     }
 
-    /// The first metadata service that a client reaches whose destinations do not name it.
+    /// Reports the first metadata service that a client reaches though its `Destinations` do not name it.
     fn metadata_reachable(&self) -> Option<Finding> {
         if !self.forwards(self.tunnel()) {
             return None;
@@ -308,7 +308,7 @@ impl<'a> Family<'a> {
             let device = beside(way)?;
             let is_asked_for = |peer: &Peer| peer.destinations.iter().any(|net| net.contains(address));
             let clients = self.clients().filter(|(_, peer)| !is_asked_for(peer));
-            // One that may go anywhere, if there is one.
+            // A client without `Destinations` is the likeliest to get through.
             let (client, _) = clients.min_by_key(|(_, peer)| !peer.destinations.is_empty())?;
             let packet = connection(self.tunnel(), device, Some(client), self.is_v6);
             let packet = Packet { destination: Some(*address), port: Some(80), ..packet };
@@ -317,9 +317,9 @@ impl<'a> Family<'a> {
         let finding = Finding::new(
             "metadata-reachable",
             self.tunnel(),
-            format!("clients {} the metadata service of a cloud provider as this host", passage.verb("reach")),
+            format!("clients {} the metadata service of this host's cloud provider", passage.verb("reach")),
             format!(
-                "packets of clients to {address} leave by {device}, and it answers with secrets of this host{}",
+                "clients' packets to {address} leave by {device}, and the answers contain this host's secrets{}",
                 passage.doubt()
             ),
             self.mend(),
@@ -327,25 +327,25 @@ impl<'a> Family<'a> {
         Some(finding.with(self.severity(Severity::Warning)))
     }
 
-    /// What a gateway by hand lets pass is its administrator's affair.
+    /// Lowers a finding to a note where the administrator made the gateway by hand.
     fn severity(&self, severity: Severity) -> Severity {
         if self.evidence.tunnel.protection.is_gateway { severity } else { Severity::Note }
     }
 }
 
-/// `A is`, `A, B are`.
+/// Joins the settings with their verb: `A is`, `A, B are`.
 fn are(settings: &[&str]) -> String {
     format!("{} {}", settings.join(", "), if settings.len() == 1 { "is" } else { "are" })
 }
 
-/// The first few, and how many more there are.
+/// Joins the first [`NAMED`], and counts the rest.
 fn listed<T: AsRef<str>>(all: &[T]) -> String {
     let named: Vec<&str> = all.iter().take(NAMED).map(AsRef::as_ref).collect();
     let more = if all.len() > NAMED { format!(" and {} more", all.len() - NAMED) } else { String::new() };
     named.join(", ") + &more
 }
 
-/// An address in the link's network that is not the host's own.
+/// Picks an address in the link's network that is not the host's own.
 fn neighbour(link: &Link, is_v6: bool) -> Option<IpAddr> {
     let mut networks = link.addresses.iter().filter(|net| is_routed(net, is_v6));
     let own = |address: &IpAddr| link.addresses.iter().any(|net| net.addr() == *address);

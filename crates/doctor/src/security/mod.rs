@@ -1,7 +1,7 @@
-//! Whether what protects a tunnel and its host is in force: the judgement is of the firewall, the routes and the sysctls
-//! as they are, not of the file alone.
+//! Checks that the protection of a tunnel and its host is in force, by the firewall, routes and sysctls in use rather
+//! than by the tunnel's file.
 //!
-//! `gateway` asks what the host forwards, `client` what leaves beside the tunnel. Both send packets through
+//! `gateway` checks what the host forwards, `client` what bypasses the tunnel. Both evaluate sample packets with
 //! [`Ruleset::fate`](crate::firewall::Ruleset::fate). Where a rule is not understood, a finding says "may".
 
 mod client;
@@ -25,37 +25,37 @@ pub(crate) fn examine(evidence: &Evidence) -> Vec<Finding> {
     findings
 }
 
-/// A port that rules of common services do not name.
+/// The port of sample packets: one that no common service uses, so that rules about services do not match.
 const PORT: u16 = 50_123;
 
-/// Addresses of the Internet that stand for all of it.
+/// Sample addresses that stand for the whole Internet; several, since the file may exclude some.
 const INTERNET: [&str; 6] =
     ["1.1.1.1", "8.8.8.8", "9.9.9.9", "2606:4700:4700::1111", "2001:4860:4860::8888", "2620:fe::fe"];
 
-/// An address of this version of IP that routers pass on.
+/// Whether this is an address of this version of IP, and not link-local.
 pub(crate) fn is_routed(address: &IpNet, is_v6: bool) -> bool {
     address.addr().is_ipv6() == is_v6 && !is_link_local(address)
 }
 
-/// An address of the Internet in none of these networks.
+/// Picks an address of the Internet that is in none of these networks.
 fn internet(is_v6: bool, outside: &[IpNet]) -> Option<IpAddr> {
     let mut addresses = INTERNET.iter().filter_map(|address| address.parse::<IpAddr>().ok());
     addresses.find(|address| address.is_ipv6() == is_v6 && !outside.iter().any(|net| net.contains(address)))
 }
 
-/// Links that are up and lead elsewhere than into a tunnel.
+/// Links that are up, except for tunnels and loopback.
 fn links(evidence: &Evidence) -> impl Iterator<Item = &Link> {
     let name = &evidence.tunnel.name;
     evidence.host.links.iter().filter(move |link| link.up && !link.is_tunnel && link.name != "lo" && link.name != *name)
 }
 
-/// Whether a link has an address of the family that routers pass on.
+/// Whether a link has an address of the family that is not link-local.
 fn has_family(link: &Link, is_v6: bool) -> bool {
     link.addresses.iter().any(|address| is_routed(address, is_v6))
 }
 
-/// Whether the kernel forwards what comes in by an interface. IPv6 asks the interface since Linux 6.17 (`ip6_forward` in
-/// net/ipv6/ip6_output.c).
+/// Whether the kernel forwards packets that come in by an interface. IPv6 has a sysctl for each interface since Linux
+/// 6.17 (`ip6_forward` in net/ipv6/ip6_output.c).
 fn forwards(evidence: &Evidence, interface: &str, is_v6: bool) -> bool {
     let is_on = |name: &str| evidence.host.sysctl(name) == Some("1");
     match is_v6 {
@@ -64,7 +64,7 @@ fn forwards(evidence: &Evidence, interface: &str, is_v6: bool) -> bool {
     }
 }
 
-/// A new TCP connection, as it is forwarded.
+/// Makes the first packet of a forwarded TCP connection.
 fn connection<'a>(incoming: &'a str, outgoing: &'a str, source: Option<IpAddr>, is_v6: bool) -> Packet<'a> {
     Packet {
         hook: "forward",
@@ -79,7 +79,7 @@ fn connection<'a>(incoming: &'a str, outgoing: &'a str, source: Option<IpAddr>, 
     }
 }
 
-/// `passes`, or that it is not certain; none if the packet is dropped.
+/// How certainly the packet passes; `None` if it is dropped.
 fn passes(ruleset: &Ruleset, packet: &Packet<'_>) -> Option<Passage> {
     match ruleset.fate(packet) {
         Fate::Passes => Some(Passage::Certain),
@@ -92,12 +92,12 @@ fn passes(ruleset: &Ruleset, packet: &Packet<'_>) -> Option<Passage> {
 #[derive(Clone, PartialEq, Eq)]
 enum Passage {
     Certain,
-    /// Unless this rule, which is not fully understood, drops them.
+    /// The packets pass only if a condition that is not understood spares them from this drop.
     Perhaps(String),
 }
 
 impl Passage {
-    /// `VERB`, or `may VERB`: for plurals.
+    /// Returns `VERB` or `may VERB`, for a plural subject.
     fn verb(&self, verb: &str) -> String {
         match self {
             Self::Certain => verb.to_owned(),
@@ -105,17 +105,17 @@ impl Passage {
         }
     }
 
-    /// What is to be said of it besides.
+    /// Returns a clause that explains the uncertainty; empty if there is none.
     fn doubt(&self) -> String {
         match self {
             Self::Certain => String::new(),
             Self::Perhaps(place) => {
-                format!("; it is not certain: {place}, unless a condition that linerate cannot read lets them pass")
+                format!("; this is uncertain: {place}, unless a condition that linerate cannot read lets them pass")
             }
         }
     }
 
-    /// An error that is not certain is a warning.
+    /// Lowers an error that is not certain to a warning.
     fn limits(&self, severity: Severity) -> Severity {
         match self {
             Self::Certain => severity,
@@ -124,7 +124,7 @@ impl Passage {
     }
 }
 
-/// The commands that make a table of the tunnel as it was.
+/// Returns the commands that restore a table of the tunnel.
 fn mend(evidence: &Evidence, table: &str) -> String {
     let name = &evidence.tunnel.name;
     let is_there = evidence.host.tables.as_ref().is_none_or(|tables| tables.iter().any(|there| there == table));
@@ -137,7 +137,7 @@ fn mend(evidence: &Evidence, table: &str) -> String {
     }
 }
 
-/// Why a table is as good as absent, if it is.
+/// Says how a table is missing: it is gone, or it has no rules. `None` if it is in force.
 fn is_gone(evidence: &Evidence, table: &str) -> Option<&'static str> {
     let is_there = evidence.host.tables.as_ref()?.iter().any(|there| there == table);
     let has_rules = || evidence.host.ruleset.as_ref().is_none_or(|ruleset| ruleset.has_rules(table));

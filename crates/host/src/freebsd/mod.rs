@@ -72,7 +72,7 @@ impl Host {
         Ok(read::host_state(links, routes, has_ipv6))
     }
 
-    /// There is nothing to guard: a gateway is refused.
+    /// Does nothing: on FreeBSD a gateway is refused, so no tunnel switches on forwarding.
     ///
     /// # Errors
     /// None.

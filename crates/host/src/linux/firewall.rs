@@ -35,7 +35,7 @@ pub(super) fn change(socket: &mut NetlinkSocket, steps: &[Step]) -> Result<(), N
     nftables::transact(socket, changes)
 }
 
-/// Has the host's guard of forwarding be this one, or none.
+/// Replaces the table of the [`ForwardingGuard`], or deletes it if there is no guard.
 pub(super) fn guard(socket: &mut NetlinkSocket, guard: Option<&ForwardingGuard>) -> Result<(), NetlinkError> {
     let changes = match guard {
         Some(guard) => gateway::guard_additions(guard)?,
@@ -120,8 +120,8 @@ fn kill_switch(table: &Table<'_>, firewall: &Firewall, excluded: &[IpNet]) -> Re
             accept("output", table.only(Rule::default(), NFPROTO_IPV6).protocol(ICMPV6).icmp_type(kind));
         }
     }
-    // The policy of a new chain takes effect a moment after its rules, and the table that it replaces is gone by then
-    // (nf_tables_commit in net/netfilter/nf_tables_api.c), so a rule drops as well.
+    // The kernel deletes the old table before the new chain's policy takes effect (nf_tables_commit in
+    // net/netfilter/nf_tables_api.c). Until then this last rule drops.
     for chain in ["output", "forward"] {
         made.push(table.rule(chain, Rule::default().counter().verdict(DROP)));
     }
@@ -137,7 +137,7 @@ pub(super) const FILTER: i32 = 0;
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 const ICMPV6: u8 = 58;
-/// Where names are looked up: DNS, and DNS over TLS and QUIC (RFC 1035, 7858, 9250).
+/// Protocols and ports of name servers: DNS, and DNS over TLS and QUIC (RFC 1035, 7858, 9250).
 const NAME_SERVICES: [(u8, u16); 4] = [(UDP, 53), (TCP, 53), (TCP, 853), (UDP, 853)];
 /// From the client's port to the server's.
 const DHCP: [u16; 2] = [68, 67];

@@ -76,8 +76,8 @@ pub(super) fn additions(gateway: &GatewayTable) -> Result<Vec<Request>, NetlinkE
     // Deleting fails if there is none, so it is created first.
     let table = &made.table;
     made.requests.extend([table.created(0), table.deleted(), table.created(NLM_F_EXCL)]);
-    // While a table replaces one of its name, a packet can meet the new chain when it has no rules yet and the old one when
-    // it has none any more: then the policy of the old one decides. The last rule accepts.
+    // While one table replaces another, a packet can meet the new chain before it has rules and the old chain after it
+    // lost them. The old chain's policy then decides, so it drops, and the last rule accepts.
     made.requests.push(table.chain("forward", FORWARD, FILTER, DROP));
     let interface = padded(&gateway.interface)?;
     for family in &FAMILIES {
@@ -136,7 +136,7 @@ impl Additions<'_> {
         self.rule("forward", rule.counter().verdict(DROP));
     }
 
-    /// Drops what peers send to services that only this machine is meant to reach, unless `Destinations` names them.
+    /// Drops packets of peers to [`MACHINE_SERVICES`], unless `Destinations` names them.
     fn keep_from_services(&mut self, family: &Family, interface: &[u8], restrictions: &[Restriction]) {
         let services = MACHINE_SERVICES.iter().filter(|net| net.addr().is_ipv4() == family.is_v4);
         self.set(family.services, &family.address, &ranges(services.map(range).collect()));
@@ -150,7 +150,7 @@ impl Additions<'_> {
         self.rule("forward", rule.counter().verdict(DROP));
     }
 
-    /// Drops what has the source of a client and does not come from the tunnel, before a connection is made of it.
+    /// Drops packets that have a client's source address but do not come from the tunnel, before conntrack sees them.
     fn keep_sources(&mut self, interface: &[u8], open: &OpenGateway) -> Result<(), NetlinkError> {
         self.requests.push(self.table.chain("sources", PRE_ROUTING, RAW, ACCEPT));
         self.rule("sources", Rule::default().name_is(META_IIFNAME, &padded("lo")?).verdict(ACCEPT));
@@ -173,7 +173,7 @@ impl Additions<'_> {
                 let (first, second) =
                     (forged(Rule::default()), forged(Rule::default().name_is_not(META_IIFNAME, interface)));
                 self.rule("sources", first);
-                // What has passed while this table replaced another one.
+                // While this table replaces another one, a packet can pass the chain "sources" unchecked.
                 self.rule("forward", second);
             }
         }
@@ -229,15 +229,15 @@ impl Additions<'_> {
     }
 }
 
-/// All that makes the table of [`ForwardingGuard`]. One of the same name is replaced.
+/// Requests that make the table of the [`ForwardingGuard`], and replace an earlier one.
 pub(super) fn guard_additions(guard: &ForwardingGuard) -> Result<Vec<Request>, NetlinkError> {
     let mut made = Additions { table: Table::inet(ForwardingGuard::TABLE), requests: Vec::new(), sets: 0 };
     let table = &made.table;
     made.requests.extend([table.created(0), table.deleted(), table.created(NLM_F_EXCL)]);
-    // As in the table of a gateway.
+    // The policy drops and the last rule accepts, for the reason given in `additions`.
     made.requests.push(table.chain("forward", FORWARD, FILTER, DROP));
     made.set(TUNNELS, &DEVICE, &names(&guard.tunnels)?);
-    // What comes from a tunnel, and what goes into one, its own table judges.
+    // Each tunnel's own table filters packets from and into it.
     for key in [META_IIFNAME, META_OIFNAME] {
         made.rule("forward", Rule::default().meta(key).within(TUNNELS).verdict(ACCEPT));
     }
@@ -259,7 +259,7 @@ pub(super) fn guard_additions(guard: &ForwardingGuard) -> Result<Vec<Request>, N
     Ok(made.requests)
 }
 
-/// Deletes that table, if it is there.
+/// Requests that delete the guard's table, whether it exists or not.
 pub(super) fn guard_deletions() -> Vec<Request> {
     let table = Table::inet(ForwardingGuard::TABLE);
     vec![table.created(0), table.deleted()]
@@ -271,7 +271,7 @@ fn names(devices: &[String]) -> Result<Vec<Element>, NetlinkError> {
     devices.iter().map(|device| Ok(Element::key(&padded(device)?))).collect()
 }
 
-/// The elements of a set of sources with their destinations.
+/// The set elements for all pairs of a source and a destination.
 fn pairs(family: &Family, restrictions: &[Restriction]) -> Vec<Element> {
     let is_of_family = |address: IpAddr| address.is_ipv4() == family.is_v4;
     let mut pairs = Vec::new();

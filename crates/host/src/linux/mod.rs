@@ -100,11 +100,11 @@ impl Host {
         change(filter, opening).map_err(NetlinkError::into_io_error)
     }
 
-    /// Replaces the guard of what tunnels have opened for forwarding: by that for the sysctls of `held` that are in force,
-    /// or `about_to` be set, or by none.
+    /// Updates the [`ForwardingGuard`] for the `held` sysctls that are in force, and for the one `about_to` be set.
+    /// Deletes it if there are none.
     ///
     /// # Errors
-    /// The kernel refuses it; the guard is as before.
+    /// The kernel refuses the change; the guard stays as it was.
     pub fn guard_forwarding(
         &mut self,
         mut held: BTreeMap<String, HeldSysctl>,

@@ -415,7 +415,7 @@ impl Rule {
             .equals(&to.to_be_bytes())
     }
 
-    /// Continues for packets to a port of the protocol that an earlier expression has let pass.
+    /// Continues for packets to a port; an earlier expression must have checked the protocol.
     pub(super) fn destination_port(self, port: u16) -> Self {
         self.payload(TRANSPORT_HEADER, 2, 2).equals(&port.to_be_bytes())
     }
@@ -451,7 +451,7 @@ impl Rule {
         self.payload(NETWORK_HEADER, offset, length)
     }
 
-    /// Loads the destination address, likewise.
+    /// Loads the destination address of one version of IP, under the same condition as [`Self::source`].
     pub(super) fn destination(self, is_v4: bool) -> Self {
         let (offset, length) = if is_v4 { (IPV4_DESTINATION, 4) } else { (IPV6_DESTINATION, 16) };
         self.payload(NETWORK_HEADER, offset, length)

@@ -45,8 +45,8 @@ pub(super) fn of_both(
     excluded: &[IpNet],
     kept_inside: Vec<IpNet>,
 ) -> Firewall {
-    // Names are looked up outside of the tunnel only where the file says so: of a server in `DNS`, or at a single address
-    // of `ExcludedIPs`.
+    // The only name servers that may be queried outside of the tunnel: those in `DNS`, and single addresses in
+    // `ExcludedIPs`.
     let is_outside = |server: &IpAddr| excluded.iter().any(|net| net.contains(server));
     let of_dns = spec.dns.servers.iter().map(|server| server.address());
     let single = spec.excluded.iter().filter(|net| net.prefix_len() == net.max_prefix_len()).map(IpNet::addr);

@@ -1,50 +1,51 @@
-//! A firewall table for the host: what tunnels have opened for forwarding forwards for tunnels alone.
+//! A firewall table for the host: it restricts the forwarding that tunnels have switched on to packets of tunnels.
 //!
-//! `net.ipv4.conf.IFACE.forwarding` and its like for IPv6 decide by the interface on which a packet comes, not by the one
-//! on which it leaves: without this table the neighbours of an uplink reach every network of the host. It follows from the
-//! sysctls that tunnels hold ([`HostState::held_sysctls`](crate::state::HostState)), comes before the first of them is set
-//! and goes after the last one is set back. What the administrator had the host forward before is not in it.
+//! `net.ipv4.conf.IFACE.forwarding` and its IPv6 counterparts decide by the interface on which a packet comes in, not
+//! by the one on which it leaves. Without this table the neighbours of an uplink could reach every network of the host.
+//! The table is computed from the sysctls that tunnels hold ([`HostState::held_sysctls`](crate::state::HostState)). It
+//! is created before the first of them is set and deleted after the last one is restored. It does not restrict
+//! forwarding that the administrator had switched on before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::gateway::is_sysctl_of;
 use crate::state::HeldSysctl;
 
-/// What the table drops: packets that come in by an opened interface, neither come from a tunnel nor go into one, and
-/// belong to no connection that exists or whose destination was translated.
+/// The packets that the table drops: they come in by an opened interface, neither come from a tunnel nor go into one,
+/// and belong neither to an existing connection nor to one with a translated destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardingGuard {
-    /// The tunnels for which it was opened.
+    /// The tunnels that have opened interfaces.
     pub tunnels: Vec<String>,
-    /// Where IPv4 packets come in to be forwarded.
+    /// The interfaces on which the kernel forwards IPv4.
     pub opened_v4: Opened,
-    /// Where IPv6 packets do.
+    /// The interfaces on which the kernel forwards IPv6.
     pub opened_v6: Opened,
 }
 
-/// Where packets come in to be forwarded.
+/// The interfaces whose incoming packets the kernel forwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// On all interfaces of the host.
+    /// All interfaces of the host.
     All,
-    /// On these.
+    /// These interfaces.
     Interfaces(Vec<String>),
 }
 
 impl ForwardingGuard {
-    /// The name of its table, which is of the family `inet`.
+    /// The name of its table, in the family `inet`.
     pub const TABLE: &str = "linerate_forwarding";
 
-    /// The table as in `nft list tables`.
+    /// The table as `nft list tables` shows it.
     pub const NFT_NAME: &str = "inet linerate_forwarding";
 
-    /// What has to be dropped while these sysctls are held; nothing if no tunnel has opened another interface than its own.
+    /// Computes the guard while tunnels hold these sysctls; `None` if each tunnel has opened only its own interface.
     pub fn of(held: &BTreeMap<String, HeldSysctl>) -> Option<Self> {
         let mut tunnels = BTreeSet::new();
         let (mut opened_v4, mut opened_v6) = (Vec::new(), Vec::new());
         for (name, HeldSysctl { holders, .. }) in held {
             let Some(interface) = opened(name) else { continue };
-            // What comes from a tunnel's own interface its own table judges.
+            // A tunnel's own table filters packets from its own interface.
             if holders.is_empty() || holders.iter().any(|tunnel| is_sysctl_of(name, tunnel)) {
                 continue;
             }
@@ -64,12 +65,12 @@ impl ForwardingGuard {
     }
 }
 
-/// Whether a sysctl that a tunnel holds opens another interface than its own.
+/// Whether a sysctl that a tunnel holds opens an interface other than its own.
 pub(crate) fn needs_guard(tunnel: &str, name: &str) -> bool {
     opened(name).is_some() && !is_sysctl_of(name, tunnel)
 }
 
-/// The interface whose forwarding a sysctl switches on, `all` for all of them.
+/// Returns the interface whose forwarding a sysctl switches on; `all` means all of them.
 fn opened(name: &str) -> Option<String> {
     let (interface, variable) = name.split_once(".conf.")?.1.rsplit_once('.')?;
     ["forwarding", "force_forwarding"].contains(&variable).then(|| interface.replace('/', "."))

@@ -26,9 +26,9 @@ pub(crate) const IPV6_AND_TCP: u32 = 60;
 /// The smallest MTU for IPv6 (RFC 8200, section 5).
 pub(crate) const IPV6_MIN_MTU: u32 = 1280;
 
-/// Replaces `Gateway = auto` by the interfaces of the host's default routes ([`Uplinks`]). While it has none, those of a
-/// tunnel that is up stay as they were `before`: a moment without a default route must not end what is forwarded. Returns
-/// warnings.
+/// Replaces `Gateway = auto` by the interfaces of the host's default routes ([`Uplinks`]), and returns warnings. While
+/// the host has no default route, a tunnel that is up keeps the interfaces it had `before`: a short loss of the default
+/// route must not cut off clients.
 pub fn resolve(spec: &mut HostSpec, state: &HostState, before: Option<&Gateway>) -> Vec<Warning> {
     if spec.forwarding.gateway != Gateway::Auto {
         return Vec::new();
@@ -77,8 +77,8 @@ pub fn restrictions<'a>(peers: impl IntoIterator<Item = (&'a [IpNet], &'a [IpNet
     restrictions.merged()
 }
 
-/// The restrictions whose destinations name services that only this machine is meant to reach ([`MACHINE_SERVICES`]), with
-/// these destinations alone. A prefix that merely contains them, such as `0.0.0.0/0`, does not name them.
+/// Reduces restrictions to the destinations that name one of [`MACHINE_SERVICES`]. A prefix that merely contains a
+/// service, such as `0.0.0.0/0`, does not name it.
 pub(crate) fn named_services(restrictions: &[Restriction]) -> Vec<Restriction> {
     let is_named = |to: &&IpNet| MACHINE_SERVICES.iter().any(|service| service.contains(*to));
     let named = restrictions.iter().map(|Restriction { sources, destinations }| Restriction {
@@ -325,18 +325,19 @@ fn devices(spec: &HostSpec, state: &HostState) -> Option<Vec<String>> {
 /// The interfaces that `Gateway = auto` stands for: those of the best default route of each family, except the tunnel's
 /// own.
 ///
-/// One router advertisement gives any link an IPv6 default route, and any host of a link can send one: as its router, or with
-/// the on-link prefix `::/0`, which the kernel adds as its own (`RTPROT_KERNEL`). So a default route by an advertisement alone does not make its link an uplink: the link has to have a default route by other
-/// means as well, or to be one of `before`. When a tunnel comes up on a host whose only default routes are by
-/// advertisements, whoever brings it up vouches for the link, if it is one link.
+/// Any host on a link can give the link an IPv6 default route by a router advertisement: as a router, or by announcing
+/// the on-link prefix `::/0`, which the kernel adds as its own route (`RTPROT_KERNEL`). So an advertisement alone does
+/// not make a link an uplink: the link needs another default route as well, or must be one of the uplinks `before`.
+/// There is one exception: if a tunnel comes up while all default routes of the host are advertised on a single link,
+/// that link is accepted, because the administrator trusts it by running `up` there.
 #[derive(Default)]
 pub(super) struct Uplinks {
     pub(super) devices: Vec<String>,
-    /// Default routes by an advertisement alone, which are not used.
+    /// Default routes that only an advertisement announces. They are not used.
     unconfirmed: Vec<Unconfirmed>,
 }
 
-/// A default route by a router advertisement whose link is no uplink otherwise.
+/// A default route that only a router advertisement announces.
 struct Unconfirmed {
     device: String,
     router: Option<IpAddr>,
@@ -364,7 +365,7 @@ impl Uplinks {
             let devices = confirmed().filter(|(route, _)| route.metric == best).map(|(_, device)| device.clone());
             uplinks.devices.extend(devices);
         }
-        // Of a route with several next hops only the first is among the routes.
+        // `state.routes` has only the first next hop of a multipath route.
         if uplinks.devices.iter().any(|device| state.multipath_defaults.contains(device)) {
             let others = state.multipath_defaults.iter().filter(|device| *device != own && *device != "lo");
             uplinks.devices.extend(others.cloned());
@@ -389,7 +390,7 @@ impl Uplinks {
     }
 }
 
-/// Whether a default route may be by a router advertisement.
+/// Whether a router advertisement may have made this default route.
 fn is_advertised(route: &Route) -> bool {
     AddressFamily::of_net(&route.to) == AddressFamily::V6 && [PROTOCOL_KERNEL, PROTOCOL_RA].contains(&route.protocol)
 }
@@ -448,23 +449,23 @@ fn warn_of_neighbours(
     }
 }
 
-/// The sources that only the tunnel may have.
+/// Source addresses that are valid only in packets from the tunnel.
 ///
-/// Elsewhere a source of the pool is forged: it would be masqueraded, and its connection would let an accomplice in past
-/// `Inbound`.
+/// On other interfaces they are forged. The gateway would masquerade such a packet, and the connection that it opens
+/// would let an accomplice's packets into the tunnel despite `Inbound = replies`.
 #[derive(Default)]
 struct Pool {
-    /// The networks of the interface and the single addresses of peers. They are the tunnel's even while it has no
-    /// interface, because its daemon has died.
+    /// Networks of the interface and single addresses of peers. They belong to the tunnel even while it has no
+    /// interface because its daemon has died.
     clients: Vec<IpNet>,
-    /// Other networks behind peers. Parts of them may be elsewhere, by a route that is nearer.
+    /// Other networks behind peers. More specific routes may lead to parts of them outside the tunnel.
     behind_peers: Vec<IpNet>,
 }
 
 impl Pool {
     fn of(spec: &HostSpec, state: &HostState) -> Self {
         let has_endpoint = |net: &IpNet| spec.endpoints.iter().any(|endpoint| net.contains(&endpoint.ip()));
-        // Almost everything is behind some peer, as behind a provider's: that is no pool.
+        // A prefix this wide means most of the Internet, as behind a VPN provider's peer; it does not identify clients.
         let is_wide = |net: &IpNet| net.prefix_len() < if net.addr().is_ipv4() { 8 } else { 16 };
         let wide: Vec<&IpNet> = spec.allowed_ips.iter().filter(|net| is_wide(net)).collect();
         let is_of_pool = |net: &IpNet| {

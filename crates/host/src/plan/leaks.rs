@@ -1,4 +1,4 @@
-//! What a plan says of packets that do not go through a tunnel which is meant to carry them.
+//! Warnings about traffic that bypasses the tunnel or could, and about name servers that the kill switch blocks.
 
 use ipnet::IpNet;
 
@@ -9,14 +9,14 @@ use crate::spec::{Compat, HostSpec};
 use crate::state::HostState;
 use crate::step::{AddressFamily, MAIN, Route};
 
-/// Warns of what leaves, or may leave, beside the tunnel. `routed` are the prefixes with a route into it.
+/// Warns of traffic that leaves, or may leave, outside the tunnel. `routed` are the prefixes with a route into it.
 pub(super) fn warn(spec: &HostSpec, state: &HostState, compat: Compat, routed: &[IpNet], plan: &mut Plan) {
     warn_of_link_networks(spec, state, plan);
     if spec.kill_switch {
         warn_of_names(spec, state, plan);
     } else if compat == Compat::Native {
-        // wg-quick has neither this warning nor the setting.
-        // Two halves are a default route, too.
+        // wg-quick has neither this warning nor a kill switch to recommend. Two halves of a default route make a full
+        // tunnel, too.
         let whole = IpNet::aggregate(&routed.to_vec()).into_iter().filter(|net| net.prefix_len() == 0);
         let full: Vec<AddressFamily> = whole.map(|net| AddressFamily::of_net(&net)).collect();
         warn_of_nearer_routes(spec, state, &full, plan);
@@ -39,14 +39,14 @@ fn warn_of_link_networks(spec: &HostSpec, state: &HostState, plan: &mut Plan) {
     }
 }
 
-/// With a kill switch names are looked up through the tunnel, or where the file says.
+/// Warns that the kill switch blocks the name servers of the local network, unless the file names a server.
 fn warn_of_names(spec: &HostSpec, state: &HostState, plan: &mut Plan) {
     let excluded = super::routes::excluded(spec, state);
     let names_server = !spec.dns.servers.is_empty() || spec.excluded.iter().any(is_single);
     if excluded.iter().any(|net| is_local(net) && !is_single(net)) && !names_server {
         plan.warn(
-            "KillSwitch: name servers of the local network get no questions, because those would leave in the clear. Set \
-             `DNS` to a name server behind the tunnel, or to that of the local network if you trust it"
+            "KillSwitch: the name servers of the local network are blocked, because DNS queries would leave in the \
+             clear. Set `DNS` to a name server behind the tunnel, or to the one of the local network if you trust it"
                 .to_owned(),
         );
     }
@@ -56,8 +56,8 @@ fn is_single(net: &IpNet) -> bool {
     net.prefix_len() == net.max_prefix_len()
 }
 
-/// Whoever runs the local network can add routes by DHCP (option 121) or advertisements (RFC 4191), and the longest
-/// prefix wins: known as TunnelVision (CVE-2024-3661).
+/// Warns that the local network can add more specific routes by DHCP (option 121) or advertisements (RFC 4191): the
+/// longest prefix wins (TunnelVision, CVE-2024-3661).
 fn warn_of_nearer_routes(spec: &HostSpec, state: &HostState, full: &[AddressFamily], plan: &mut Plan) {
     if full.is_empty() {
         return;
@@ -74,19 +74,19 @@ fn warn_of_nearer_routes(spec: &HostSpec, state: &HostState, full: &[AddressFami
     };
     let families: Vec<&str> = full.iter().map(|family| family_name(*family)).collect();
     plan.warn(format!(
-        "the local network can lead {} past {} by routes that are more specific than its default route{now}. \
-         `#! KillSwitch = true` closes this",
+        "the local network can divert {} past {} by routes that are more specific than its default route{now}. \
+         `#! KillSwitch = true` prevents this",
         families.join(" and "),
         spec.interface
     ));
 }
 
-/// How many routes are named.
+/// The most routes that the warning names.
 const SHOWN: usize = 4;
 
 fn leads_past(spec: &HostSpec, full: &[AddressFamily], route: &Route) -> bool {
     let is_elsewhere = route.device.as_deref().is_some_and(|device| device != spec.interface && device != "lo");
-    // A link's own network with local addresses is as it was before the tunnel.
+    // A link's own network with private addresses is expected to stay outside of the tunnel.
     let is_plain_link = route.via.is_none() && is_local(&route.to);
     let is_named = |net: &IpNet| net.contains(&route.to);
     route.table == MAIN

@@ -78,7 +78,7 @@ pub fn describe(step: &Step) -> String {
         Step::DeleteRule(rule) => format!("rule {} removed", rule_sentence(rule)),
         Step::SetSysctl { name, value, .. } => format!("{name} = {value}"),
         Step::HoldSysctl { interface, name, value, .. } if needs_guard(interface, name) => {
-            format!("{name} = {value}, for tunnels alone (firewall table {})", ForwardingGuard::TABLE)
+            format!("{name} = {value}, only for packets of tunnels (firewall table {})", ForwardingGuard::TABLE)
         }
         Step::HoldSysctl { name, value, .. } => format!("{name} = {value}"),
         Step::ReleaseSysctl { name, before, .. } => format!("{name} = {before}, as it was"),

@@ -61,9 +61,9 @@ pub enum Warning {
         /// What happens, in a sentence for the user.
         outcome: String,
     },
-    /// A router advertisement asks for what only the administrator decides, and is not obeyed.
+    /// `Gateway = auto` ignores a default route, because only a router advertisement announces it.
     Advertisement {
-        /// The link that it came on.
+        /// The link that the advertisement came in on.
         device: String,
         /// The address of its sender, if it is known.
         router: String,
@@ -81,8 +81,9 @@ impl std::fmt::Display for Warning {
             Self::RouteExists { outcome, .. } => f.write_str(outcome),
             Self::Advertisement { device, router } => write!(
                 f,
-                "Gateway = auto: {device} has a default route by a router advertisement of {router} alone, which any host \
-                 there can send: nothing is forwarded to it. If it is an uplink, name all of them: `Gateway = {device}, ...`"
+                "Gateway = auto: nothing is forwarded to {device}, because its default route comes only from a router \
+                 advertisement of {router}, which any host there can send. If it is an uplink, name all uplinks: \
+                 `Gateway = {device}, ...`"
             ),
             Self::Other { sentence } => f.write_str(sentence),
         }

@@ -169,17 +169,17 @@ pub(super) fn excluded(spec: &HostSpec, state: &HostState) -> Vec<IpNet> {
     excluded
 }
 
-/// The networks of the host's links, of which `ExcludeLAN` keeps some outside of the tunnel.
+/// The networks of the host's links, as `ExcludeLAN` treats them.
 ///
-/// A router advertisement or a DHCP answer of any neighbour makes any prefix the network of a link. So only ranges that
-/// no public host is in are excluded ([`LOCAL`](crate::ranges::LOCAL)), and nothing that the file says is inside: not a
-/// network of the interface or a part of it, and not a network that is an allowed IP.
+/// Any neighbour can make any prefix the network of a link, by a router advertisement or a DHCP answer. So only
+/// networks in ranges without public hosts are excluded ([`LOCAL`](crate::ranges::LOCAL)), and none that the file
+/// routes into the tunnel: no network of the interface or part of one, and no allowed IP.
 #[derive(Default)]
 pub(super) struct LinkNetworks {
     excluded: Vec<IpNet>,
-    /// Networks with public addresses, and their link.
+    /// Networks with public addresses, each with its link.
     pub(super) public: Vec<(IpNet, String)>,
-    /// Networks that are the tunnel's, and their link.
+    /// Networks that belong to the tunnel, each with its link.
     pub(super) inside: Vec<(IpNet, String)>,
 }
 
@@ -205,7 +205,8 @@ impl LinkNetworks {
     }
 }
 
-/// What lies within the network of a link and is the tunnel's all the same: networks of the interface, and allowed IPs.
+/// Returns networks of the interface and allowed IPs that lie within a link's excluded network; they stay in the
+/// tunnel.
 pub(super) fn kept_inside(spec: &HostSpec, state: &HostState) -> Vec<IpNet> {
     let of_links = LinkNetworks::of(spec, state).excluded;
     let own = spec.addresses.iter().chain(&spec.allowed_ips).map(IpNet::trunc);

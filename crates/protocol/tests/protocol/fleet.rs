@@ -324,7 +324,7 @@ fn a_floor_in_the_far_future_locks_no_client_out_and_leaves_the_gateway_without_
     for received in [ahead, [0xff; 12]] {
         assert!(!hint(&mut net, B, Hint { received: Some(received), ..Hint::default() }));
     }
-    // A recorded initiation counts for no more than at a gateway that was told nothing.
+    // The gateway treats a recorded initiation as if it had no hint.
     assert!(net.deliver(B, elsewhere(), &old).is_err());
     let peer = net.nodes[CLIENT].peer();
     net.run_for(Duration::from_secs(6));
@@ -337,7 +337,7 @@ fn a_floor_in_the_far_future_locks_no_client_out_and_leaves_the_gateway_without_
     let b = net.nodes[B].peer();
     assert!(!net.nodes[B].device.believes_hints(net.now.boot, b));
     assert!(!hint(&mut net, B, Hint { received: Some([0xff; 12]), ..Hint::default() }));
-    assert!(net.nodes[B].device.believes_hints(net.now.boot, b), "another gateway has it since");
+    assert!(net.nodes[B].device.believes_hints(net.now.boot, b), "another gateway has the peer since");
     assert!(net.deliver(B, elsewhere(), &old).is_err());
 }
 

@@ -157,7 +157,8 @@ impl StepExecutor<'_> {
         })
     }
 
-    /// Sets a sysctl, with the guard that it needs in place before. A container may not be allowed to, and its owner can.
+    /// Sets a sysctl, after putting the forwarding guard for it in place. In a container that may not set it, warns
+    /// that its owner has to.
     fn hold(&mut self, step: &Step, name: &str, value: &str) -> Result<(), StepError> {
         let _allocation = ledger::lock_allocation(ledger::directory()).map_err(of_ledger)?;
         self.guard_forwarding(Some(name))?;
@@ -174,7 +175,7 @@ impl StepExecutor<'_> {
         Ok(())
     }
 
-    /// Sets a sysctl back unless another tunnel needs it, and then takes away the guard that it needed.
+    /// Restores a sysctl unless another tunnel needs it, then reduces the forwarding guard accordingly.
     fn release(&mut self, step: &Step, interface: &str, name: &str) -> Result<(), StepError> {
         // While it is held, no tunnel plans with the value, and of two that let go of it one is the last.
         let _allocation = ledger::lock_allocation(ledger::directory()).map_err(of_ledger)?;
@@ -192,7 +193,7 @@ impl StepExecutor<'_> {
         self.guard_forwarding(None)
     }
 
-    /// Has the guard of forwarding follow the sysctls that tunnels hold, and one that is `about_to` be set.
+    /// Updates the forwarding guard for the sysctls that tunnels hold, and for one that is `about_to` be set.
     fn guard_forwarding(&mut self, about_to: Option<&str>) -> Result<(), StepError> {
         let held = ledger::held_sysctls(ledger::directory()).map_err(of_ledger)?;
         self.host.guard_forwarding(held, about_to).map_err(|error| failed(error, 1))

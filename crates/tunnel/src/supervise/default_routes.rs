@@ -45,7 +45,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// The part of a reload that concerns the host. An advertisement that is not obeyed is logged once a minute at most.
+    /// Does the part of a reload that concerns the host. Logs at most one ignored router advertisement a minute.
     ///
     /// # Errors
     /// As [`reload::reload`].
@@ -54,7 +54,7 @@ impl Supervisor<'_> {
         reload::reload_host(interface, context, &mut |warning| match warning {
             Warning::Advertisement { .. } => {
                 if let Some(count) = refused.count(Instant::now()) {
-                    context.message(format_args!("{interface}: {warning} (refused so far: {count})"));
+                    context.message(format_args!("{interface}: {warning} (ignored so far: {count})"));
                 }
             }
             warning => context.warn(warning),
@@ -72,7 +72,7 @@ impl Supervisor<'_> {
     }
 }
 
-/// Advertisements that were not obeyed. Any neighbour can send many, so the log has a line a minute at most.
+/// Ignored router advertisements. Any neighbour can send many, so the log gets at most one line a minute.
 #[derive(Default)]
 pub(super) struct RefusedAdvertisements {
     count: u64,
@@ -80,7 +80,7 @@ pub(super) struct RefusedAdvertisements {
 }
 
 impl RefusedAdvertisements {
-    /// Counts one; returns how many there were if the log is to say so.
+    /// Counts one; returns the total if a log line is due.
     fn count(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
         let is_due = self.logged.is_none_or(|logged| now.duration_since(logged) >= LOG_INTERVAL);

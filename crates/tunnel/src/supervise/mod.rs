@@ -225,7 +225,7 @@ struct Supervisor<'a> {
     follows_default_routes: bool,
     /// Whether they may have changed before that, since they were read for the plan.
     missed_default_routes: bool,
-    /// Those that were not followed.
+    /// Router advertisements of default routes that the gateway ignored.
     refused_advertisements: RefusedAdvertisements,
     /// When the gateway last failed to follow them, until it succeeds.
     follow_failed: Option<Instant>,

@@ -1,17 +1,19 @@
-//! The envelope of a message between gateways: it proves which gateway sent the message, to which one, and that it is new.
+//! The envelope of a message between gateways: it proves who sent it, to whom, and that it is new.
 //!
 //! ```text
 //! 2 | sender | receiver | life 8 | challenge 8 | answer 8 | sequence 8 | the message | MAC 32
 //! ```
 //!
-//! The sender's address proves too little: another user of a gateway's host may hold its port. The MAC covers everything
-//! before it, under a key that only gateways have. Nothing is kept or allocated before it was verified.
+//! The sender's address is not enough: another user of a gateway's host may hold its port. The MAC covers everything
+//! before it, under a key that only gateways have. A receiver allocates and stores nothing until it has verified the
+//! MAC.
 //!
-//! The life is a number that the sender's service draws at its start. The answer is the challenge that the sender was last
-//! sent by the receiver: only messages that answer its present challenge are taken. A challenge is new for each start of its
-//! service and for each later life of the gateway it is sent to, so what was recorded before a restart of either is not
-//! taken after it; in between, the sequence admits each message once. Clocks play no part, as one may be wrong. A gateway that has
-//! just started has no answer: its message only brings its challenge.
+//! The life is a random number that the sender's service draws when it starts. The answer repeats the latest challenge
+//! that the receiver sent to the sender. A receiver accepts a message only if it answers the current challenge. The
+//! challenge changes when the receiver's service restarts and when the sender begins a new life, so messages recorded
+//! before a restart of either are refused after it. Between restarts, the sequence number admits each message once.
+//! Clocks are not used, as they may be wrong. A gateway that has just started has no answer yet: its first message only
+//! carries its challenge.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,10 +25,10 @@ use crate::seal::{MAC, MessageKey};
 
 const VERSION: u8 = 2;
 const HEADER: usize = 35;
-/// Bytes of an envelope beside its message.
+/// Bytes that an envelope adds to its message.
 pub const ENVELOPE: usize = HEADER + MAC;
 
-/// Seals what goes to other gateways and opens what comes from them. It holds a key, so it has no `Debug`.
+/// Seals messages to other gateways and opens theirs. It holds a key, so it has no `Debug`.
 pub struct Envelopes {
     me: u8,
     life: u64,
@@ -41,45 +43,45 @@ pub enum Refusal {
     Version,
     /// Its MAC is wrong.
     Mac,
-    /// It names another sender or receiver.
+    /// It names a different sender or receiver.
     Direction,
-    /// It was received before.
+    /// It has been received before.
     Replayed,
 }
 
 impl Refusal {
-    /// For people.
+    /// Returns the reason as a sentence for the log.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Version => "it is not a message of this version of linerate-fleet",
-            Self::Mac => "it was not made with the fleet's key",
-            Self::Direction => "it names another sender or receiver",
-            Self::Replayed => "it was received before",
+            Self::Mac => "its MAC was not made with the fleet's key",
+            Self::Direction => "it names a different sender or receiver",
+            Self::Replayed => "it has been received before",
         }
     }
 }
 
-/// What is known of one other gateway.
+/// The state of the link to one other gateway.
 #[derive(Default)]
 struct Link {
-    /// Its life, and the sequence numbers received in it; 0: no message was taken yet.
+    /// Its current life; 0: no message has been accepted yet. `window` has the sequence numbers received in it.
     life: u64,
     window: ReplayWindow,
     heard: Option<Duration>,
-    /// How often it has begun a new life: added to ours, this is the challenge to it.
+    /// How often it has begun a new life. Our life plus this count is our challenge to it.
     lives: u64,
-    /// Its challenge to us; 0: not known.
+    /// Its latest challenge to us; 0: not known.
     answer: u64,
     sent: u64,
 }
 
 impl Envelopes {
-    /// Those of gateway `me`, whose service has drawn `life`.
+    /// Makes the envelopes of gateway `me`, whose service has drawn `life`.
     pub fn new(me: u8, life: u64, key: MessageKey) -> Self {
         Self { me, life: life.max(1), key, links: BTreeMap::new() }
     }
 
-    /// Seals a message.
+    /// Seals a message to gateway `to`.
     pub fn seal(&mut self, to: u8, message: &[u8]) -> Vec<u8> {
         let link = self.links.entry(to).or_default();
         link.sent += 1;
@@ -93,8 +95,8 @@ impl Envelopes {
         bytes
     }
 
-    /// Opens what came from the address of gateway `from`. `None`: the message is authentic, but it does not answer
-    /// the present challenge, so it may be an old one.
+    /// Opens bytes from the address of gateway `from`. `None`: the message is authentic, but does not answer the
+    /// current challenge, so it may be an old one.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -126,18 +128,18 @@ impl Envelopes {
 }
 
 impl Link {
-    /// Notes the challenge of a gateway that has just started, or that hears from us for the first time. While it is heard,
-    /// this is an old message: to answer that one would cut the link.
+    /// Stores the challenge of a gateway that has just started, or that has not received a message of ours yet. While
+    /// the link works this must be a replayed message, and to answer its challenge would cut the link.
     fn greet(&mut self, now: Duration, challenge: u64) {
         if self.heard.is_none_or(|heard| now >= heard + DEAD_AFTER) {
             self.answer = challenge;
         }
     }
 
-    /// Takes a message that answers the challenge.
+    /// Accepts a message that answers the challenge, once.
     fn take(&mut self, life: u64, sequence: u64) -> Result<(), Refusal> {
         if life != self.life {
-            // What its earlier life has sent answers the earlier challenge.
+            // A new life gets a new challenge, so messages of the earlier life no longer answer the current one.
             self.lives += u64::from(self.life != 0);
             (self.life, self.window) = (life, ReplayWindow::default());
         }
@@ -161,7 +163,7 @@ mod tests {
         Envelopes::new(me, life, key(7))
     }
 
-    /// One message from `a` to `b`, which is taken or only greets.
+    /// Sends one message from `a` to `b`. False if `b` takes only its challenge.
     fn says(a: &mut Envelopes, b: &mut Envelopes, at: Duration) -> bool {
         let bytes = a.seal(b.me, b"x");
         b.open(at, a.me, &bytes).expect("no message is refused").is_some()
@@ -204,13 +206,13 @@ mod tests {
         // The receiver restarts.
         let mut new_b = gateway(2, 21);
         assert!(old.iter().all(|bytes| new_b.open(NOW, 1, bytes) == Ok(None)));
-        // The sender does, and the receiver goes on.
+        // The sender restarts, and the receiver does not.
         let later = NOW + DEAD_AFTER;
         let mut new_a = gateway(1, 11);
         assert!(!says(&mut new_a, &mut b, later) && says(&mut b, &mut new_a, later) && says(&mut new_a, &mut b, later));
         assert!(old.iter().all(|bytes| b.open(later, 1, bytes) == Ok(None)));
         assert!(says(&mut b, &mut new_a, later) && says(&mut new_a, &mut b, later));
-        // One that was never delivered cuts nothing either.
+        // Old messages do not cut the link after a long silence either.
         assert!(old.iter().all(|bytes| b.open(later * 100, 1, bytes) == Ok(None)));
         for _ in 0..2 {
             says(&mut new_a, &mut b, later * 100);
@@ -227,7 +229,7 @@ mod tests {
         assert!(says(&mut b, &mut a, NOW) && says(&mut a, &mut b, NOW));
         assert_eq!(b.open(NOW, 1, &greeting), Ok(None));
         assert!(says(&mut b, &mut a, NOW));
-        // When it is silent, an old greeting delays the link by one message.
+        // On a silent link, an old greeting delays the next message by one.
         let later = NOW + DEAD_AFTER;
         assert_eq!(b.open(later, 1, &greeting), Ok(None));
         assert!(!says(&mut b, &mut a, later) && says(&mut a, &mut b, later) && says(&mut b, &mut a, later));
@@ -247,7 +249,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Send(bool),
-        /// Any message that was ever sent, again or for the first time.
+        /// Delivers any message that was ever sent, again or for the first time.
         Deliver(prop::sample::Index),
         Restart(bool),
         Later(u16),
@@ -290,7 +292,7 @@ mod tests {
                     Step::Later(ms) => now += Duration::from_millis(ms.into()),
                 }
             }
-            // Whatever was replayed, both hear each other again soon.
+            // After any replays, both accept each other's messages again soon.
             now += DEAD_AFTER;
             let [a, b] = &mut both;
             for _ in 0..2 {

@@ -70,7 +70,8 @@ pub struct Order {
     pub endpoint: Option<SocketAddr>,
     /// The floor of timestamps to it.
     pub sent: Option<Stamp>,
-    /// The floor of timestamps from it. `None` if it is too far ahead of the clock.
+    /// The greatest timestamp accepted from it. If that is too far ahead of the clock, the daemon treats the peer as
+    /// one without a floor.
     pub received: Option<Stamp>,
     /// Whether a handshake begins: urgently where the peer was authentically last heard, by a single initiation elsewhere.
     pub initiate: Initiate,
@@ -95,7 +96,7 @@ pub struct Counters {
     pub late: u64,
     /// What no gateway or daemon of this fleet sends.
     pub malformed: u64,
-    /// Hints with times that are too far ahead of the clock.
+    /// Hints with timestamps too far ahead of the clock.
     pub refused_times: u64,
 }
 
@@ -207,7 +208,8 @@ impl Machine {
         self.serves = serves;
     }
 
-    /// Whether the mesh is up and its socket open, as far as known. While it is not, others only seem dead.
+    /// Sets whether the mesh is up and its socket open. While it is not, missing heartbeats do not mean that others are
+    /// dead.
     pub fn set_hears(&mut self, hears: bool) {
         self.hears = hears;
     }
@@ -242,7 +244,7 @@ impl Machine {
         }
     }
 
-    /// A message of another gateway; its envelope says which one's.
+    /// Handles a message of the gateway that its envelope names.
     pub fn message(&mut self, now: Now, from: u8, bytes: &[u8], actions: &mut Vec<Action>) {
         self.wake(now);
         let is_member = self.members.others.contains_key(&from);
@@ -455,12 +457,12 @@ impl Machine {
     }
 
     fn hint(&mut self, now: Now, teller: u8, hint: &PeerHint) {
-        // A claim and its time are by the clock of its owner, which may be wrong.
+        // The owner of a claim takes its times from its own clock, which may be wrong.
         let latest = self.members.wall_of(now, hint.owner).max(now.wall).saturating_add(AHEAD_MAX);
         let is_refused = u128::from(hint.claim) > latest.as_millis() || u64::from(hint.seen) > latest.as_secs();
         self.counters.refused_times += u64::from(is_refused || Known::is_ahead(now.wall, hint.sent));
         let Some(known) = self.peers.get_mut(hint.number).filter(|_| !is_refused) else { return };
-        // A client whose clock is ahead is told of again and again.
+        // Hints about a client whose clock is ahead repeat; each timestamp is counted once.
         let is_known = hint.received <= known.floor();
         self.counters.refused_times += u64::from(!is_known && Known::is_ahead(now.wall, hint.received));
         if known.merge(now.wall, teller, hint) {

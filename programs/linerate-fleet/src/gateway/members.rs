@@ -88,7 +88,7 @@ pub(super) struct Members {
 pub enum Reason {
     /// Its daemon does not answer.
     Daemon,
-    /// The mesh is not up, or its socket not open.
+    /// The mesh is down, or its socket is not open.
     Deaf,
     /// It is not a member.
     NotMember,

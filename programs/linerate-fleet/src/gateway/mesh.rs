@@ -37,7 +37,7 @@ fn name_beside(tunnel: &str) -> String {
     format!("{PREFIX}{}", tunnel.get(start..).unwrap_or_default())
 }
 
-/// Keeps the mesh up until `ends` is true. `trouble` has the last reason why it was not.
+/// Keeps the mesh up until `ends` is true. `trouble` receives the reason of each failure.
 pub(super) async fn keep(
     config: Config,
     mut members: watch::Receiver<Members>,
@@ -49,7 +49,7 @@ pub(super) async fn keep(
         match up(&config, &mut members, ends.clone()).await {
             Ok(()) => return,
             Err(error) => {
-                let said = format!("the mesh of the gateways: {error}; it is tried again");
+                let said = format!("the mesh of the gateways is down: {error}; linerate-fleet tries again");
                 eprintln!("linerate-fleet: {}: {said}", config.fleet);
                 trouble.send_replace(Some(said));
             }

@@ -1,7 +1,8 @@
 //! What gateways send each other over the mesh, and what a daemon hands to its gateway: bytes in and out.
 //!
-//! Between gateways each message is in an [envelope](super::envelope), so its sender is authentic; it may still be broken. Only
-//! what is exactly a message is read as one: nothing here panics, and nothing allocates more than a datagram's worth.
+//! Each message between gateways is in an [envelope](super::envelope), so its sender is authentic; the message may
+//! still be malformed. Decoding accepts only exact encodings, never panics, and allocates no more than a datagram's
+//! worth.
 //!
 //! ```text
 //! heartbeat  1 | version | gateway | flags | sequence 8 | started 8 | wall 8 | evidence 8
@@ -18,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::GATEWAYS_MAX;
 
-/// The version of all messages, and of what a daemon hands over.
+/// The version of all messages between gateways, and of datagrams that a daemon hands over.
 const VERSION: u8 = 1;
 /// Peer numbers are below this.
 pub const NUMBERS: u32 = 1 << 20;
@@ -291,7 +292,8 @@ impl<'a> Forwarded<'a> {
     }
 }
 
-/// Whether datagrams come from such an address: another gateway makes one of it that its own daemon answers.
+/// Whether a client can have this address. Another gateway injects the datagram with this source, and its daemon
+/// answers to it.
 fn is_of_a_client(address: IpAddr) -> bool {
     let is_broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || is_broadcast)

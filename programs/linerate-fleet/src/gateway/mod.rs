@@ -44,7 +44,7 @@ pub struct Config {
     pub number: u8,
     /// The key of receiver indices, which the daemon has been told too.
     pub index_key: SecretKey,
-    /// The key of messages between gateways.
+    /// The key of the MACs of messages between gateways.
     pub message_key: MessageKey,
     /// The one address and port at which clients reach all gateways.
     pub address: SocketAddr,
@@ -136,7 +136,7 @@ pub struct GatewayStatus {
     pub initiates: bool,
     /// Why it does not, for people.
     pub reason: Option<String>,
-    /// Why it does not hear the other gateways, for people.
+    /// Why it does not hear the other gateways, as a sentence.
     pub trouble: Option<String>,
     /// Whether a drain is done: no client is left here that another gateway could have.
     pub is_drained: bool,

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::message::{PeerHint, Stamp};
 
-/// A stamp further ahead of our clock is no floor: a peer that has seen the far future refuses all gateways, and a gateway
-/// that takes such a floor refuses the peer. The daemon has the same rule.
+/// The most that a floor may be ahead of our clock. With a floor in the far future, a peer would refuse all gateways,
+/// and a gateway would refuse the peer. The daemon has the same limit.
 pub const AHEAD_MAX: Duration = Duration::from_secs(10);
 /// TAI64 of 1970.
 const TAI64_EPOCH: u64 = 0x4000_0000_0000_000a;
@@ -26,7 +26,8 @@ pub(super) struct Known {
     pub(super) sent: Option<Stamp>,
     pub(super) sent_by: u8,
     pub(super) received: Option<Stamp>,
-    /// The greatest timestamp that other gateways say they have accepted, and that is too far ahead of our clock for a floor.
+    /// The greatest timestamp that other gateways report as accepted and that is too far ahead of our clock for a
+    /// floor.
     ahead: Option<Stamp>,
     pub(super) seen: u32,
     /// When our daemon completed its last handshake with it; zero: never since it runs.
@@ -65,8 +66,9 @@ impl Known {
         PeerHint { number, owner, claim, endpoint, sent, received, seen }
     }
 
-    /// What the daemon is told of what was accepted from it. A stamp that is too far ahead says to the daemon that there is no
-    /// floor here: then an initiation that somebody has recorded does not count for more than it may.
+    /// The greatest timestamp accepted from the peer, to be told to the daemon. If it is too far ahead of the clock,
+    /// the daemon treats the peer as one without a floor, so a recorded initiation changes nothing until a data message
+    /// confirms it.
     pub(super) fn floor(&self) -> Option<Stamp> {
         self.received.max(self.ahead)
     }
@@ -148,7 +150,7 @@ impl Known {
     }
 }
 
-/// The greatest timestamp that is a floor.
+/// The greatest timestamp that may become a floor.
 fn latest(wall: Duration) -> Stamp {
     stamp(wall.saturating_add(AHEAD_MAX))
 }
@@ -247,7 +249,7 @@ mod tests {
         assert!(known.merge(WALL, 1, &hint(stamp(WALL))));
         assert!(known.merge(WALL, 1, &hint([0xff; 12])) && !known.merge(WALL, 1, &hint([0xff; 12])));
         assert_eq!((known.hint(0).received, known.floor()), (Some(stamp(WALL)), Some([0xff; 12])));
-        // Our own daemon has accepted what it says it has.
+        // Our own daemon's reports are not limited: it has accepted that timestamp itself.
         let received = Some(stamp(WALL + AHEAD_MAX * 2));
         known.change(WALL, 0, &Change { received, ..Change::default() }, false);
         assert_eq!(known.hint(0).received, received);

@@ -1,11 +1,11 @@
-//! Counts what is refused of what comes to a gateway's sockets, and says so now and then.
+//! Counts refused messages on a gateway's sockets, and limits the log lines about them.
 
 use std::time::Duration;
 
-/// Between two lines of the log: whoever sends such messages must not fill it.
+/// Time between two log lines: a sender of such messages must not be able to fill the log.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// What was refused.
+/// Refused messages.
 #[derive(Default)]
 pub(super) struct Refusals {
     pub(super) count: u64,
@@ -13,7 +13,7 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// Counts one. True if the log may say so.
+    /// Counts one. True if a log line about it is due.
     pub(super) fn note(&mut self, now: Duration) -> bool {
         self.count += 1;
         let is_due = self.said.is_none_or(|said| now >= said + SAID_EVERY);

@@ -30,7 +30,7 @@ use super::{Config, GatewayStatus, Inputs, mesh, socket};
 /// A daemon that has not answered for so long serves nobody.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 const STATUS_EVERY: Duration = Duration::from_millis(500);
-/// How long the mesh's socket may take to open: the interface is there before its address.
+/// How long opening the mesh's socket may fail before it is reported: the interface exists before its address.
 const OPENS_WITHIN: Duration = Duration::from_secs(1);
 /// Peers of one request to the daemon.
 const ORDERS_MAX: usize = 500;
@@ -101,7 +101,7 @@ struct Service {
     mesh: Option<UdpSocket>,
     mesh_index: u32,
     mesh_checked: Option<Instant>,
-    /// Since when the interface is there and the socket cannot be opened.
+    /// When opening the socket first failed although the interface exists.
     mesh_fails: Option<Instant>,
     mesh_trouble: Option<watch::Receiver<Option<String>>>,
     trouble: Option<String>,
@@ -258,11 +258,11 @@ impl Service {
             self.mesh_fails = None;
             self.trouble = self.mesh_trouble.as_ref().filter(|_| index == 0).and_then(|said| said.borrow().clone());
         }
-        // Gateways that it does not hear for this reason are not dead.
+        // While this gateway cannot hear the others, their silence does not mean that they are dead.
         self.machine.set_hears(self.mesh_fails.is_none() && self.trouble.is_none());
     }
 
-    /// Says why the socket in the mesh cannot be opened, once; it is tried again and again.
+    /// Logs once why the socket in the mesh cannot be opened. The service keeps trying.
     fn mesh_failed(&mut self, error: &io::Error) {
         let since = *self.mesh_fails.get_or_insert_with(Instant::now);
         let (fleet, interface, port) = (&self.config.fleet, &self.mesh_interface, socket::PORT);
@@ -271,8 +271,8 @@ impl Service {
             _ => String::new(),
         };
         let trouble = format!(
-            "this gateway does not hear the others, as it cannot open UDP port {port} on {interface}: {error}{hint}. It is tried \
-             again"
+            "this gateway does not hear the others, because it cannot open UDP port {port} on {interface}: \
+             {error}{hint}. It keeps trying"
         );
         if since.elapsed() >= OPENS_WITHIN && self.trouble.as_ref() != Some(&trouble) {
             eprintln!("linerate-fleet: {fleet}: {trouble}");
@@ -293,7 +293,7 @@ impl Service {
                     Ok(Some(message)) => {
                         machine.message(now, from, message, actions);
                         let is_refused = machine.counters.refused_times != refused;
-                        is_refused.then_some("times in it are more than 10 s ahead of the clock here, as the clock of a gateway or a client is")
+                        is_refused.then_some("its timestamps are more than 10 s ahead of this clock; check all gateways' and clients' clocks")
                     }
                     Err(refusal) => Some(refusal.sentence()),
                 },
@@ -311,8 +311,8 @@ impl Service {
         let Self { from_daemon, machine, refusals, actions, buffer, config, .. } = self;
         for _ in 0..BURST {
             let Ok((length, source)) = from_daemon.try_recv_from(buffer) else { break };
-            // The daemon never shares its port. While the daemon does not run, another user may have it; the machine believes
-            // this no more than what the network can send to the daemon.
+            // The daemon never shares its port. While it does not run, another user may hold the port. That does no
+            // harm: the machine trusts these datagrams no more than those that anybody can send to the daemon.
             if source.port() == config.address.port() {
                 machine.forwarded(now, &buffer[..length], actions);
             } else {
@@ -407,7 +407,7 @@ impl Service {
     }
 }
 
-/// Counts a message that is refused, and says so at most once a minute.
+/// Counts a refused message, and logs at most one a minute.
 fn refuse(refusals: &mut Refusals, now: Now, fleet: &str, source: SocketAddr, why: &str) {
     if refusals.note(now.monotonic) {
         let count = refusals.count;

@@ -11,12 +11,12 @@ use tokio::net::UdpSocket;
 use super::envelope::ENVELOPE;
 use super::message::{DATAGRAM_MAX, FORWARD_HEADER};
 
-/// The port of gateways in the mesh: a privileged one, so that no ordinary user of the host can take it first. IANA has assigned
-/// it to nobody, and it is below those that RPC programs take at random.
+/// The port of gateways in the mesh. It is privileged, so no unprivileged user of the host can bind it first. IANA has
+/// not assigned it, and it is below the range in which RPC programs pick ports.
 pub(super) const PORT: u16 = 341;
 /// Bytes of the longest message in its envelope.
 pub(super) const LONGEST: usize = ENVELOPE + 1 + FORWARD_HEADER + DATAGRAM_MAX;
-/// Bytes: tables come in bursts.
+/// Bytes of the receive buffer: whole tables of hints come in bursts.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// A socket in the mesh. It is bound to the interface: nobody outside of the mesh reaches it, whatever he claims to be.
@@ -45,7 +45,7 @@ fn bound(socket: Socket, address: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
-/// Which gateway has this address in the mesh. The envelope of a message has to name the same one.
+/// Returns the gateway that has this address in the mesh. The envelope of its messages must name the same one.
 pub(super) fn gateway_at(prefix: &Ipv6Net, address: SocketAddr) -> Option<u8> {
     let SocketAddr::V6(address) = address else { return None };
     let place = address.ip().to_bits().checked_sub(prefix.network().to_bits())?;

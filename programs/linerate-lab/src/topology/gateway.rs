@@ -64,10 +64,10 @@ fn load_rules(host: &Host, rules: &str) -> Result<()> {
     })
 }
 
-/// The rules by which `linerate up` opens a gateway (`linerate plan` prints them), for subjects that have none: which
-/// packets pass between `inner` and the server's side, how long TCP segments may be, and what is dropped beside. The
-/// clients' network is `inside`; with `nat` its addresses become the gateway's. Those of a subject before this one are
-/// replaced.
+/// Returns the rules by which `linerate up` opens a gateway (`linerate plan` prints them), for subjects that make none:
+/// which packets pass between `inner` and the server's side, the limit of TCP segments, and what is dropped. The
+/// clients' network is `inside`; with `nat` its addresses are masqueraded. The rules replace those of an earlier
+/// subject.
 fn rules(inner: &str, inside: Network, nat: bool) -> String {
     let opens_tcp = "tcp flags & (syn | rst) == syn";
     let segment = |headers: u32| MTU - headers;
@@ -203,7 +203,7 @@ mod tests {
     fn forwarding_rules_name_both_interfaces() {
         let text = rules("wg-gateway", Network::TUNNEL, true);
         let forward = text.split("chain forward").nth(1).and_then(|rest| rest.split("chain").next()).unwrap();
-        // The last rule accepts what is not of the tunnel.
+        // The last rule accepts packets that do not concern the tunnel.
         let is_own =
             |line: &&str| line.contains(" accept") && line.trim() != "accept" && !line.contains("ct status dnat");
         let accepting = forward.lines().filter(is_own).collect::<Vec<_>>();

@@ -107,7 +107,7 @@ pub(crate) fn log_in(refusal: Option<&str>) -> Markup {
     )
 }
 
-/// Who is logged in. `own` is the label of the session that asks.
+/// The page of sessions. `own` is the label of the viewer's session.
 pub(crate) fn sessions(viewer: &Viewer, all: &[(Hash, Session)], own: &str, now: u64) -> Markup {
     let end = |value: &str, text: &str| {
         html! {
@@ -123,15 +123,15 @@ pub(crate) fn sessions(viewer: &Viewer, all: &[(Hash, Session)], own: &str, now:
         "/sessions",
         &html! {
             h1 { "Sessions" }
-            p.soft { "Who is logged in to this page. " code { "sudo linerate-web logout --all" } " ends them all." }
+            p.soft { "The sessions of this page. " code { "sudo linerate-web logout --all" } " ends all of them." }
             table.peers {
-                thead { tr { th { "Session" } th { "May" } th { "Logged in" } th { "Last used" } th { "Ends" } th {} } }
+                thead { tr { th { "Session" } th { "Can" } th { "Logged in" } th { "Last used" } th { "Ends" } th {} } }
                 tbody {
                     @for (id, session) in all {
                         @let name = label(id);
                         tr {
                             th scope="row" { code { (name) } @if name == own { " (this one)" } }
-                            td data-label="May" { @if session.role == Role::Writer { "change" } @else { "look" } }
+                            td data-label="Can" { @if session.role == Role::Writer { "change" } @else { "look" } }
                             td data-label="Logged in" { (units::ago(now.saturating_sub(session.begun))) }
                             td data-label="Last used" { (units::ago(now.saturating_sub(session.used))) }
                             td data-label="Ends" {

@@ -1,5 +1,5 @@
-//! How far daemons and supervisors are confined: all of it with `--security`, what is missing among the findings. With
-//! `--security` also what protects the tunnels' hosts, if it is in force.
+//! Checks how far daemons and supervisors are confined. `--security` shows all of it, and whether the protection of the
+//! tunnels' hosts is in force; without it, missing confinement is a finding.
 //!
 //! Reads /proc, and linerated's counters for what /proc does not show.
 
@@ -29,8 +29,8 @@ use linerate_wg::show;
 use super::process::Process;
 use super::{gather, render, supervisor};
 
-/// Prints how far the daemons and supervisors are confined, and whether what protects their hosts is in force. Exits with
-/// 1 if something is missing or cannot be checked; notes are neither.
+/// Prints how far the daemons and supervisors are confined, and whether the protection of their hosts is in force.
+/// Exits with 1 if anything is missing or cannot be checked; notes do not count.
 pub(super) fn main(interface: Option<&InterfaceName>, json: bool) -> Result<ExitCode, String> {
     let directory = Path::new(socket::DIRECTORY);
     let names = match interface {
@@ -73,14 +73,14 @@ pub(super) fn main(interface: Option<&InterfaceName>, json: bool) -> Result<Exit
     Ok(if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether what protects the tunnel and its host is in force, and whether that could be judged.
+/// Finds missing protection of the tunnel and its host. Returns false if the firewall's rules could not be read.
 fn in_force(name: &str) -> Result<(Vec<Finding>, bool), String> {
     let all = status(Some(name)).map_err(|error| error.to_string())?;
     let Some(status) = all.first() else { return Ok((Vec::new(), true)) };
     let (findings, has_rules) = gather::in_force(status)?;
     if !has_rules {
         eprint_line(&format!(
-            "linerate: {name}: the firewall's rules cannot be read, so they are not judged: install nft, and run this as root"
+            "linerate: {name}: cannot read the firewall's rules, so they are not checked: install nft, run this as root"
         ));
     }
     Ok((findings, has_rules))
@@ -126,7 +126,7 @@ pub(super) struct Examined {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) program: Option<String>,
     pub(super) items: Vec<Item>,
-    /// What protects the tunnel and its host, and is not in force; of the daemon's.
+    /// Missing protection of the tunnel and its host; only in the daemon's entry.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) findings: Vec<Finding>,
     /// It is a daemon that tells how far it is confined.

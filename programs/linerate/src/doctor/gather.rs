@@ -73,7 +73,7 @@ pub(super) fn examine_all(all: &[Status], probes: bool) -> Vec<Result<Examinatio
     })
 }
 
-/// Whether what protects a tunnel and its host is in force, and whether the rules that this takes could be read.
+/// Finds missing protection of a tunnel and its host. Returns false if rules that this needs could not be read.
 pub(super) fn in_force(status: &Status) -> Result<(Vec<Finding>, bool), String> {
     let evidence = gather(status, std::slice::from_ref(status), false, &Firewall::new())?;
     let protection = &evidence.tunnel.protection;
@@ -131,7 +131,7 @@ fn gather(status: &Status, all: &[Status], probes: bool, firewall: &Firewall) ->
     let cipher = tunnel.counters.after.keys().find_map(|name| name.strip_prefix(AEAD_IN_USE)).map(str::to_owned);
     let port = device.listen_port;
     let ruleset = firewall.get_or_init(network::ruleset).clone();
-    // Without the right to list them there seem to be none; whoever reads a ledger has it.
+    // Without the privilege to list tables the list is empty; a process that can read a ledger has the privilege.
     let can_list = state.nftables && (ruleset.is_some() || tunnel.protection.is_ours);
     let host = Host {
         links: network::links(&state),
@@ -265,7 +265,7 @@ fn peers(status: &Status, device: &DeviceState, file: Option<&ConfigFile>, state
     device.peers.iter().map(of).collect()
 }
 
-/// The addresses of this host.
+/// Collects the addresses of this host's links.
 pub(super) fn own_addresses(state: &HostState) -> Vec<IpAddr> {
     state.links.iter().flat_map(|link| &link.addresses).map(IpNet::addr).collect()
 }

@@ -31,7 +31,7 @@ pub(super) struct DoctorArguments {
     #[arg(value_name = "NAME")]
     interface: Option<InterfaceName>,
 
-    /// Check only what protects tunnels and this host: how daemons are confined, and what firewall and routes let pass
+    /// Check only the protection of tunnels and this host: confinement of daemons, firewall and routes
     #[arg(long, conflicts_with_all = ["bundle", "no_probe"])]
     security: bool,
 

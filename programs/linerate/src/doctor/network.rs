@@ -130,7 +130,7 @@ pub(super) fn way(to: IpAddr, mark: u32) -> Way {
     }
 }
 
-/// The name servers of /etc/resolv.conf, and the way to each; behind systemd-resolved, those that it asks.
+/// Reads the name servers in /etc/resolv.conf, or the servers that systemd-resolved queries, with the route to each.
 pub(super) fn name_servers() -> Vec<(IpAddr, Option<Way>)> {
     let text = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     let server = |line: &str| line.trim().strip_prefix("nameserver")?.trim().parse::<IpAddr>().ok();
@@ -145,11 +145,11 @@ pub(super) fn name_servers() -> Vec<(IpAddr, Option<Way>)> {
     servers.into_iter().map(|server| (server, Some(way(server, 0)))).collect()
 }
 
-/// Where systemd-resolved listens.
+/// The address on which systemd-resolved listens.
 const RESOLVED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 53));
 
-/// The servers that are asked for most names, from `resolvectl dns` and `resolvectl domain`: those of the links that take
-/// all domains (`~.`), or else all. Each line is `Link 2 (eth0): WORD...`, or `Global: WORD...`.
+/// Picks the servers that resolve most names, from the output of `resolvectl dns` and `resolvectl domain`: those of
+/// links that take all domains (`~.`), or else all. Each line is `Link 2 (eth0): WORD...`, or `Global: WORD...`.
 fn servers_of_resolved(servers: &str, domains: &str) -> Vec<IpAddr> {
     let words = |line: &str| {
         let (link, words) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, "")))?;

@@ -1,4 +1,5 @@
-//! What a tunnel's file and ledger say that its host has to hold up, and where the kernel sends what should not leave.
+//! Reads from a tunnel's file and ledger what its host has to enforce, and from the kernel which routes bypass the
+//! tunnel.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,8 +18,8 @@ use linerate_tunnel::ledger::{self, Ledger};
 use super::gather::{LOOKED_UP, inside, own_addresses};
 use super::network;
 
-/// What the file sets that the firewall has to hold up, and what was made for it. Without a file it is what the tunnel came
-/// up with.
+/// Returns the settings that the firewall has to enforce, and the tables and sysctls that were made for them. Without a
+/// file, the settings are those with which the tunnel came up.
 pub(super) fn protection(name: &str, file: Option<&ConfigFile>) -> Protection {
     let ledger = name.parse().ok().and_then(|name| ledger::read(Path::new(ledger::DIRECTORY), &name).ok().flatten());
     let (switches, tables) = ledger.as_ref().map(tables).unwrap_or_default();
@@ -67,7 +68,7 @@ pub(super) fn protection(name: &str, file: Option<&ConfigFile>) -> Protection {
     }
 }
 
-/// The firewall tables that the tunnel came up with and still needs: those with a kill switch, and the others.
+/// Returns the tunnel's firewall tables: those with a kill switch, and the others.
 fn tables(ledger: &Ledger) -> (Vec<String>, Vec<String>) {
     let mut made: Vec<&Firewall> = Vec::new();
     for step in &ledger.steps {
@@ -86,7 +87,7 @@ fn tables(ledger: &Ledger) -> (Vec<String>, Vec<String>) {
     (names(switches), names(others))
 }
 
-/// The routes that the kernel prefers to those of a tunnel for everything, but for those to endpoints and to gateways.
+/// Returns routes that the kernel prefers to those of a full tunnel, except for those to endpoints and to next hops.
 pub(super) fn routes_past(tunnel: &Tunnel, state: &HostState) -> Vec<RoutePast> {
     if !tunnel.peers.iter().flat_map(|peer| &peer.allowed_ips).any(|net| net.prefix_len() <= 1) {
         return Vec::new();
@@ -104,7 +105,7 @@ pub(super) fn routes_past(tunnel: &Tunnel, state: &HostState) -> Vec<RoutePast> 
     });
     let past = |route: &Route| {
         let device = route.device.clone()?;
-        // Which of several routes wins, the kernel knows.
+        // Several routes may match: ask the kernel which one it uses.
         let address = inside(&route.to, &own, state, &device)?;
         let past = RoutePast { to: route.to, device, via: route.via, protocol: route.protocol };
         (network::way(address, 0) == Way::Device(past.device.clone())).then_some(past)
@@ -112,11 +113,11 @@ pub(super) fn routes_past(tunnel: &Tunnel, state: &HostState) -> Vec<RoutePast> 
     routes.take(LOOKED_UP).filter_map(past).collect()
 }
 
-/// The services at which machines of clouds get their secrets, and the way to each.
+/// Returns the addresses of cloud metadata services, with the route to each.
 pub(super) fn metadata() -> Vec<(IpAddr, Way)> {
     let single = MACHINE_SERVICES.iter().filter(|net| net.prefix_len() == net.max_prefix_len()).map(IpNet::addr);
     [MOST_USED].into_iter().chain(single).map(|to| (to, network::way(to, 0))).collect()
 }
 
-/// That of AWS, Azure, Google and most others.
+/// The address of the metadata service of AWS, Azure, Google and most other clouds.
 const MOST_USED: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));

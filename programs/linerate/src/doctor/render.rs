@@ -32,7 +32,7 @@ fn of_tunnel(examination: &Examination) -> String {
     text
 }
 
-/// A finding as three lines.
+/// Writes a finding as three lines.
 pub(super) fn write(text: &mut String, finding: &Finding) {
     let Finding { id, severity, peer, what, why, remedy, .. } = finding;
     let peer = peer.as_ref().map_or_else(String::new, |peer| format!("{}: ", printable(peer)));

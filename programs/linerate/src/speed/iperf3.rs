@@ -19,8 +19,8 @@ const CONNECT: &str = "8000";
 /// How long it may take beyond its time.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// A server serves one client, and ends a measurement a moment after its client. A measurement that it refuses is
-/// repeated after this pause, up to this number of times in all.
+/// The most attempts at a measurement, and the pause between them. An iperf3 server serves one client at a time, and
+/// finishes a moment after its client, so it may refuse the next measurement.
 const ATTEMPTS: usize = 5;
 const RETRY_PAUSE: Duration = Duration::from_millis(400);
 
@@ -34,13 +34,13 @@ pub(super) fn answers(address: IpAddr, interruption: &Interruption) -> Result<()
     run(address, &["-n", "1K"], Duration::ZERO, is_busy, interruption).map(drop)
 }
 
-/// Whether a server that has answered before may answer again: iperf3 names the reason at once. A measurement that did
-/// not end in time is not worth another.
+/// Whether the server refused at once, with a reason that iperf3 prints: it may accept the next attempt. A measurement
+/// that timed out is not repeated.
 fn is_refusal(error: &str) -> bool {
     error.starts_with(REFUSED)
 }
 
-/// What precedes a reason that iperf3 names.
+/// The prefix of an error that iperf3 itself reports.
 const REFUSED: &str = "iperf3: ";
 
 /// A TCP stream one way.
@@ -100,8 +100,7 @@ fn way(direction: Direction) -> &'static [&'static str] {
     }
 }
 
-/// Runs iperf3 for about `time`, and returns the part `end` of what it prints. After an error that `may_pass`, it runs
-/// again.
+/// Runs iperf3 for about `time`, and returns the part `end` of its output. Repeats after an error that `may_pass`.
 fn run(
     address: IpAddr,
     arguments: &[&str],

@@ -246,7 +246,7 @@ pub(super) fn measure(tunnel: &Status, target: &Target<'_>, seconds: u8, port: u
     [send.lost, receive.lost] = lost.map(|share| match share {
         Ok(share) => share,
         Err(reason) => {
-            linerate_cli::eprint_line(&format!("linerate: lost datagrams were not measured: {reason}"));
+            linerate_cli::eprint_line(&format!("linerate: cannot measure lost datagrams: {reason}"));
             None
         }
     });
@@ -422,8 +422,8 @@ fn filling(at_rest: f64, time: Duration) -> Duration {
     Duration::from_secs_f64(at_rest * FILLING_TRIPS * 1e-3).max(FILLING).min(time / 2)
 }
 
-/// The shares of datagrams that are lost, each way, at a quarter of this throughput at most; none where no datagram was
-/// sent. An error is no reason to drop the rest of the measurement.
+/// Measures the share of lost datagrams in each direction, at a quarter of this throughput at most; `None` if none was
+/// sent. The caller reports an error and keeps the rest of the measurement.
 fn lost(
     answerer: &Answerer,
     target: &Target<'_>,

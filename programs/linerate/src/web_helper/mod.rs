@@ -50,11 +50,11 @@ pub(super) struct HelperArguments {
     #[arg(long, value_name = "NAME", default_value = USER)]
     user: String,
 
-    /// Also take changes of clients, and give their files with the keys that are kept
+    /// Also accept changes of clients, and give out their files with kept keys
     #[arg(long)]
     write: bool,
 
-    /// Give clients' files with the keys that are kept, without --write
+    /// Give out clients' files with kept keys, but accept no changes
     #[arg(long)]
     secrets: bool,
 }

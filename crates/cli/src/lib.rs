@@ -14,11 +14,13 @@ use std::time::Duration;
 
 pub use linerate_control::printable::for_people;
 
-/// Closes this process's memory, where keys may be: no core file is written of it, and processes of the same user do not
-/// read it. The first thing that each program does. Programs that it starts are as usual (PR_SET_DUMPABLE ends with exec).
-pub fn close_memory() {
+/// The first thing that each program does. Closes this process's memory, where keys may be: no core file is written of it,
+/// and processes of the same user do not read it. Programs that it starts are as usual (PR_SET_DUMPABLE ends with exec).
+/// And it can wait for them, whatever its caller ignores.
+pub fn begin() {
     // Where the system cannot, there is nothing better to do; the daemon reports it.
     let _ = linerate_privileges::deny_tracing();
+    linerate_netio::process::heed_children();
 }
 
 /// The exit code of `outcome`; for an error, prints it and returns 1.

@@ -171,7 +171,7 @@ struct Serve {
 }
 
 fn main() -> ExitCode {
-    linerate_cli::close_memory();
+    linerate_cli::begin();
     match Arguments::try_parse() {
         Ok(arguments) => linerate_cli::exit("linerate-web", run(arguments.command)),
         Err(error) => linerate_cli::refuse_arguments(&error),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use linerate_control::atomic_file;
 use linerate_control::document::{Document, Section, SectionKind};
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{
@@ -381,7 +382,7 @@ impl ConfigFile {
 }
 
 fn read_text(path: &Path) -> Result<Buffer, Error> {
-    fs::read(path).map(Buffer::from).map_err(Error::inaccessible(path))
+    atomic_file::read(path).map_err(Error::inaccessible(path))
 }
 
 /// Whether a file has this text.

@@ -14,6 +14,7 @@ use super::values::InvalidValue;
 use super::{Diagnostic, Names, Severity, TunnelFile, settings};
 use crate::document::{Document, Entry, LineKind, Section, SectionKind, Setting};
 use crate::interface::InterfaceName;
+use crate::keys::PublicKey;
 use crate::wg_config::is_typo_of;
 
 pub(super) fn read(
@@ -21,6 +22,7 @@ pub(super) fn read(
     interface: &InterfaceName,
     names: &dyn Names,
     with_disabled: bool,
+    own: Option<&PublicKey>,
 ) -> (TunnelFile, Vec<Diagnostic>) {
     let mut reader = Reader {
         file: TunnelFile::empty(interface),
@@ -39,7 +41,17 @@ pub(super) fn read(
             SectionKind::DisabledPeer if !with_disabled => reader.disabled(section, line),
             SectionKind::Peer | SectionKind::DisabledPeer => {
                 let header = line + section.header();
-                reader.peers.add(section.peer(header, index), index, line, header, &mut reader.diagnostics);
+                let read = section.peer(header, index);
+                if own.is_some() && read.public_key() == own {
+                    let message = "this peer has the interface's own public key, and is left out";
+                    reader.diagnostics.warn(
+                        Span { line: header, column: 1 },
+                        message,
+                        "an interface is not its own peer",
+                    );
+                } else {
+                    reader.peers.add(read, index, line, header, &mut reader.diagnostics);
+                }
             }
             _ => reader.section(section, line),
         }

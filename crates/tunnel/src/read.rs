@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use linerate_control::atomic_file;
+use linerate_control::characters::decoded;
 use linerate_control::document::{Document, Section, SectionKind};
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::PublicKey;
@@ -409,12 +410,13 @@ fn own_key(file: &TunnelFile, path: &Path) -> Option<PublicKey> {
 }
 
 fn read_text(path: &Path) -> Result<Buffer, Error> {
-    atomic_file::read(path).map_err(Error::inaccessible(path))
+    atomic_file::read(path).map(decoded).map_err(Error::inaccessible(path))
 }
 
 /// Whether a file has this text.
 pub(crate) fn has_text(path: &Path, text: &[u8]) -> io::Result<bool> {
-    reads_as(File::open(path)?, text)
+    // One in UTF-16 was decoded.
+    Ok(reads_as(File::open(path)?, text)? || *decoded(atomic_file::read(path)?) == *text)
 }
 
 fn reads_as(mut file: impl Read, text: &[u8]) -> io::Result<bool> {

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 pub use byte_count::{ByteCount, InvalidByteCount};
 pub use changes::{AllowedIpRemoval, DeviceChanges, changes, differing, has_expired, has_replaced};
 pub use client::{ClientDefaults, ClientSettings, QuotaReset, Released};
-pub use diagnostic::{Diagnostic, Severity};
+pub use diagnostic::{Diagnostic, Severity, name_odd_characters};
 pub use fleet_name::{FleetName, InvalidFleetName};
 pub use gateway::{Gateway, Inbound, Masquerade};
 pub use group::Group;

@@ -11,7 +11,8 @@ pub(crate) use self::peer::PeerSection;
 use self::peer::Peers;
 use super::group::{self, InvalidGroup};
 use super::values::InvalidValue;
-use super::{Diagnostic, Names, Severity, TunnelFile, settings};
+use super::{Diagnostic, Names, Severity, TunnelFile, name_odd_characters, settings};
+use crate::characters::{Odd, ascii_twin};
 use crate::document::{Document, Entry, LineKind, Section, SectionKind, Setting};
 use crate::interface::InterfaceName;
 use crate::keys::PublicKey;
@@ -31,6 +32,11 @@ pub(super) fn read(
         diagnostics: Diagnostics(Vec::new()),
         names,
     };
+    if let Some(encoding) = document.wide_encoding() {
+        let message = format!("the file seems to be {encoding}, and cannot be read");
+        reader.diagnostics.error(Span { line: 1, column: 1 }, message, "save it as UTF-8");
+        return reader.finish();
+    }
     if document.has_byte_order_mark() {
         let message = "the file begins with a byte order mark, which wg rejects";
         reader.diagnostics.warn(Span { line: 1, column: 1 }, message, "save it as UTF-8 without one");
@@ -57,7 +63,9 @@ pub(super) fn read(
         }
         line += section.line_count();
     }
-    reader.finish()
+    let (file, mut diagnostics) = reader.finish();
+    name_odd_characters(document.sections().iter().flat_map(Section::lines), &mut diagnostics);
+    (file, diagnostics)
 }
 
 struct Reader<'a> {
@@ -163,6 +171,12 @@ impl Diagnostics {
         if memchr(0, text).is_some() {
             self.warn(span, "this line contains a NUL byte: everything after it is ignored", "remove it");
         }
+        if let LineKind::Comment(comment) = kind
+            && let Some(setting) = disguised(comment)
+        {
+            let message = format!("{} is not set: this line is taken for a comment", setting.name);
+            self.error(span, message, format!("write `#! {} = …`", setting.name));
+        }
         let LineKind::Entry(entry) = kind else { return None };
         let at = Located { entry, line };
         let setting = self.setting(&at, section)?;
@@ -171,6 +185,13 @@ impl Diagnostics {
         }
         seen.push(setting.name);
         let value = self.value(&setting, &at)?;
+        // A shell takes it for a part of a word.
+        if setting.whole_line
+            && let Some(odd) = Odd::first_invisible(text.trim_ascii_end())
+        {
+            let hint = odd.hint().unwrap_or_default();
+            self.warn(Span { line, column: odd.column }, format!("in the command is {odd}"), hint);
+        }
         Some((setting, at, value))
     }
 
@@ -272,6 +293,17 @@ impl Diagnostics {
     fn add(&mut self, severity: Severity, span: Span, message: String, hint: Option<String>) {
         self.0.push(Diagnostic { severity, line: span.line, column: span.column, message, hint });
     }
+}
+
+/// The setting that a comment would be but for characters that are not seen or taken for others.
+fn disguised(comment: &[u8]) -> Option<&'static Setting> {
+    let name = comment.strip_prefix(b"!").filter(|text| !text.is_ascii())?;
+    let name = &name[..memchr(b'=', name)?];
+    Odd::first(name)?;
+    let plain = String::from_utf8_lossy(name);
+    let plain: String = plain.chars().filter_map(ascii_twin).filter(char::is_ascii_alphanumeric).collect();
+    let is_meant = |known: &&Setting| known.marked && known.name.eq_ignore_ascii_case(&plain);
+    settings::all().find(is_meant)
 }
 
 fn header(section: SectionKind) -> &'static str {

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use linerate_control::atomic_file;
+use linerate_control::interface::operands;
 
 use crate::program::{self, WaitLimit};
 use crate::spec::Dns;
@@ -140,6 +141,9 @@ fn resolvectl<'a>(
         // An empty list is one empty value (resolvectl(1)).
         arguments.push("");
     }
+    if arguments.iter().any(|word| word.starts_with('-')) {
+        arguments.insert(0, "--");
+    }
     for _ in 0..LINK_TRIES {
         match run_program("resolvectl", &arguments, b"", wait) {
             Err(error) if error.to_string().ends_with("not known") => thread::sleep(LINK_PAUSE),
@@ -157,7 +161,8 @@ fn unset_resolved(interface: &str, wait: &WaitLimit<'_>) -> io::Result<()> {
     if !Path::new("/sys/class/net").join(interface).exists() {
         return Ok(());
     }
-    run_program("resolvectl", &["revert", interface], b"", wait)
+    let arguments: Vec<&str> = ["revert"].into_iter().chain(operands(interface)).collect();
+    run_program("resolvectl", &arguments, b"", wait)
 }
 
 fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool, wait: &WaitLimit<'_>) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_control::interface::InterfaceName;
+use linerate_control::interface::{InterfaceName, operands};
 use linerate_control::tunnel_file::{Gateway, Table};
 use linerate_host::spec::HostSpec;
 use linerate_host::system::ONE_TABLE;
@@ -57,7 +57,7 @@ fn spawn(interface: &InterfaceName) -> io::Result<()> {
     let program = std::env::current_exe()?;
     let logs = std::env::var_os("LOG_LEVEL").is_some() && outlasts_a_command(io::stderr().as_fd());
     let mut command = Command::new(program);
-    command.arg0("linerate").args(["supervise", interface.as_str()]);
+    command.arg0("linerate").arg("supervise").args(operands(interface.as_str()));
     command.env_clear().envs(background_environment());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(if logs { Stdio::inherit() } else { Stdio::null() });
     detach(&mut command, Vec::new(), Terminal::None);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use linerate_control::interface::InterfaceName;
+use linerate_control::interface::{InterfaceName, operands};
 use linerate_control::tunnel_file::TunnelFile;
 use linerate_control::uapi::client::DaemonClient;
 use linerate_control::uapi::socket::{self, OpenError};
@@ -125,7 +125,7 @@ pub(crate) fn start(
 pub(crate) fn command(daemon: &Path, options: &StartOptions, interface: &str, kept: Vec<OwnedFd>) -> Command {
     let mut command = Command::new(daemon);
     detach(&mut command, kept, Terminal::Shared);
-    command.args(options.user.as_ref().map(|user| format!("--user={user}"))).arg(interface);
+    command.args(options.user.as_ref().map(|user| format!("--user={user}"))).args(operands(interface));
     // What a supervisor inherited is not for the tunnel that it starts again: the ledger says what is.
     match &options.spin {
         Some(spin) => command.env(SPIN, spin),
@@ -159,6 +159,12 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_never_an_option() {
+        let command = command("/bin/linerated".as_ref(), &StartOptions::default(), "--user=root", Vec::new());
+        assert!(command.get_args().eq(["--", "--user=root"]));
+    }
 
     #[test]
     fn a_daemon_is_started_with_the_tunnels_options_and_none_of_the_environment() {

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use linerate_control::interface::InterfaceName;
+use linerate_control::interface::{InterfaceName, operands};
 use linerate_netio::process::{Signals, Terminal, background_environment, detach, outlasts_a_command, take_inherited};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -32,7 +32,7 @@ pub(super) fn start(
     let program = std::env::current_exe().map_err(failed)?;
     let signals = Signals::new().map_err(failed)?;
     let mut command = Command::new(program);
-    command.arg0("linerated").args(user.map(|user| format!("--user={user}"))).arg(interface.as_str());
+    command.arg0("linerated").args(user.map(|user| format!("--user={user}"))).args(operands(interface.as_str()));
     command.env_clear().envs(background_environment()).env(VARIABLE, writer.as_raw_fd().to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null());
     // Until it is ready Ctrl-C ends it, too.

@@ -14,6 +14,7 @@ For each connection: port and what ended it (end, reset), a line in FOLDER/conne
 """
 
 import asyncio
+import base64
 import hashlib
 import ipaddress
 import os
@@ -77,6 +78,19 @@ async def http(reader, writer):
             body += await reader.readexactly(size)
             await reader.readline()
         await reader.readline()
+    if "upgrade" in fields.get("connection", "").lower() and fields.get("upgrade") == "websocket":
+        # RFC 6455, 4.2.2. The first frame comes with the answer; then each is echoed as it is, masks included.
+        key = fields["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
+        writer.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            + f"Sec-WebSocket-Accept: {accept}\r\n\r\n".encode()
+            + b"\x81\x05hello"
+        )
+        return await echo(reader, writer)
+    if path == "/unasked":
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+        return await writer.drain()
     if path.startswith("/bytes/"):
         text = b"x" * int(path[len("/bytes/") :])
     elif path == "/page":

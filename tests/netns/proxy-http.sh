@@ -65,6 +65,37 @@ END
   expect "a body in chunks" "$(sha256sum <"$WORK/file")" \
     "$(get -x $proxy -X POST -H 'Transfer-Encoding: chunked' -H Expect: --data-binary @"$WORK/file" http://10.9.0.2/ | tail -c 300000 | sha256sum)"
 
+  say "$stack: WebSocket without CONNECT"
+  on h1 python3 - <<'END' || fail "a WebSocket through the proxy"
+import base64, hashlib, os, socket
+proxy = socket.create_connection(("127.0.0.1", 8080), timeout=20)
+def read(count):
+    data = b""
+    while len(data) < count and (more := proxy.recv(count - len(data))):
+        data += more
+    return data
+def head():
+    text = b""
+    while not text.endswith(b"\r\n\r\n"):
+        text += read(1)
+    return text.decode()
+# A request before it on the same connection, and the first frame in one piece with the request.
+proxy.sendall(b"GET http://host.example/bytes/10 HTTP/1.1\r\nHost: host.example\r\n\r\n")
+assert " 200 " in head() and read(10) == b"x" * 10
+key, frame = base64.b64encode(os.urandom(16)).decode(), b"\x82\x84abcd" + b"1234"
+proxy.sendall(f"GET http://host.example/chat HTTP/1.1\r\nHost: host.example\r\nConnection: keep-alive, Upgrade\r\n"
+              f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode() + frame)
+answer = head()
+accept = base64.b64encode(hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()).decode()
+assert " 101 " in answer and accept in answer and "upgrade: websocket" in answer.lower(), answer
+assert read(7) == b"\x81\x05hello" and read(len(frame)) == frame
+data = os.urandom(1000000)
+import threading
+threading.Thread(target=lambda: (proxy.sendall(data), proxy.shutdown(socket.SHUT_WR))).start()
+assert read(len(data)) == data and proxy.recv(1) == b"", "and its end"
+END
+  expect "another protocol that was not asked for" 502 "$(code -x $proxy http://host.example/unasked)"
+
   say "$stack: what fails, with a reason"
   fails() { # STATUS WORDS URL
     expect "$3" "$1" "$(code -x $proxy "$3")"

@@ -48,7 +48,7 @@ daemon_of() { # IFACE
 }
 no_daemon() { ! daemon_of "$1"; }
 # The one in the background. The oldest, since a child has the same command line before exec.
-supervisor_of() { pgrep -o -f "linerate supervise $1\$"; } # IFACE
+supervisor_of() { pgrep -o -f "linerate supervise (-- )?$1\$"; } # IFACE
 ledger_complete() { grep -q '"complete": true' "/run/linerate/$1.json"; } # IFACE : `up` is done
 
 TURN_LIMIT=60 # seconds that a command may take

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 pub use linerate_control::printable::for_people;
 
-/// Protects this process's memory, which may hold keys: it leaves no core file, and other processes of the same user
-/// cannot read it. Each program calls this first. Programs that it starts are not affected (exec resets
-/// PR_SET_DUMPABLE).
-pub fn close_memory() {
+/// Each program calls this first. It protects this process's memory, which may hold keys: it leaves no core file, and other
+/// processes of the same user cannot read it. Programs that it starts are not affected (exec resets PR_SET_DUMPABLE).
+/// And it lets this process wait for them, even if its caller ignores SIGCHLD.
+pub fn begin() {
     // Where the system cannot do this, the program goes on without it; the daemon reports it.
     let _ = linerate_privileges::deny_tracing();
+    linerate_netio::process::heed_children();
 }
 
 /// The exit code of `outcome`; for an error, prints it and returns 1.

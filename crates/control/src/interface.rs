@@ -27,6 +27,11 @@ impl InterfaceName {
     }
 }
 
+/// The words of a command line that mean the interface `name`: `--` comes before one that would be an option.
+pub fn operands(name: &str) -> impl Iterator<Item = &str> {
+    name.starts_with('-').then_some("--").into_iter().chain([name])
+}
+
 impl FromStr for InterfaceName {
     type Err = InvalidInterfaceName;
 

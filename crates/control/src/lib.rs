@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod atomic_file;
+pub mod characters;
 pub mod client;
 pub mod document;
 pub mod endpoint;

@@ -1,14 +1,15 @@
 //! Sets name servers with what manages them on this host: systemd-resolved, a `resolvconf`, or the file
 //! /etc/resolv.conf. An error here is a warning for the caller: the tunnel works without its name servers.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use linerate_control::atomic_file;
+use linerate_control::interface::operands;
 
 use crate::program::{self, WaitLimit};
 use crate::spec::Dns;
@@ -166,6 +167,9 @@ fn resolvectl<'a>(
         // An empty list is one empty value (resolvectl(1)).
         arguments.push("");
     }
+    if arguments.iter().any(|word| word.starts_with('-')) {
+        arguments.insert(0, "--");
+    }
     for _ in 0..LINK_TRIES {
         match run_program("resolvectl", &arguments, b"", wait) {
             Err(error) if error.to_string().ends_with("not known") => thread::sleep(LINK_PAUSE),
@@ -183,7 +187,8 @@ fn unset_resolved(interface: &str, wait: &WaitLimit<'_>) -> io::Result<()> {
     if !Path::new("/sys/class/net").join(interface).exists() {
         return Ok(());
     }
-    run_program("resolvectl", &["revert", interface], b"", wait)
+    let arguments: Vec<&str> = ["revert"].into_iter().chain(operands(interface)).collect();
+    run_program("resolvectl", &arguments, b"", wait)
 }
 
 fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool, wait: &WaitLimit<'_>) -> io::Result<()> {
@@ -293,35 +298,18 @@ const LINKS: usize = 40;
 
 /// Without the file, the host has no name servers yet.
 fn read(file: &Path) -> io::Result<Vec<u8>> {
-    match fs::read(file) {
+    match atomic_file::read(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        read => read,
+        read => Ok(read?.to_vec()),
     }
 }
 
-/// Replaces the file atomically. In a container it may be a mount in a read-only directory; then it is written in
-/// place.
+/// Replaces the file, or writes it in place, as where it is a mount in a container.
 fn write(file: &Path, text: &[u8]) -> io::Result<()> {
-    match replace(file, text) {
-        Err(error) if is_mounted_or_absent(&error) => {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).custom_flags(NO_LINK);
-            options.open(file)?.write_all(text)
-        }
-        result => result,
-    }
-}
-
-const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-
-/// A full disk is not among these: truncating the file would lose it.
-fn is_mounted_or_absent(error: &io::Error) -> bool {
-    use ErrorKind::{CrossesDevices, NotFound, PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
-    matches!(error.kind(), CrossesDevices | NotFound | PermissionDenied | ReadOnlyFilesystem | ResourceBusy)
-}
-
-fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
-    let before = fs::symlink_metadata(file)?;
-    let (mode, owner) = (before.permissions().mode(), (before.uid(), before.gid()));
-    atomic_file::replace(file, ".resolv.conf.linerate", text, Some(mode & 0o7777), Some(owner))
+    let (mode, owner) = match fs::symlink_metadata(file) {
+        Ok(before) => (before.permissions().mode() & 0o7777, Some((before.uid(), before.gid()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => (0o644, None),
+        Err(error) => return Err(error),
+    };
+    atomic_file::replace(file, ".resolv.conf.linerate", text, Some(mode), owner)
 }

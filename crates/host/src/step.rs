@@ -409,7 +409,7 @@ impl Step {
     pub fn is_kernel_step(&self) -> bool {
         match self {
             // Whether it is set back depends on other tunnels, and a container may not be allowed to set it.
-            Self::HoldSysctl { .. } | Self::ReleaseSysctl { .. } => false,
+            Self::SetSysctl { .. } | Self::HoldSysctl { .. } | Self::ReleaseSysctl { .. } => false,
             Self::AddLink { implementation, .. } => *implementation == Implementation::Kernel,
             Self::Hook { .. }
             | Self::Configure { .. }

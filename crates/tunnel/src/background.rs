@@ -2,14 +2,16 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_control::interface::InterfaceName;
+use linerate_control::interface::{InterfaceName, operands};
 use linerate_control::tunnel_file::{Gateway, Table};
 use linerate_host::spec::{Compat, HostSpec};
 use linerate_host::system::ONE_TABLE;
+use linerate_netio::process::{Terminal, background_environment, detach, outlasts_a_command};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -57,17 +59,13 @@ impl ConfigFile {
 
 fn spawn(interface: &InterfaceName) -> io::Result<()> {
     let program = std::env::current_exe()?;
-    let log = if std::env::var_os("LOG_LEVEL").is_some() { Stdio::inherit() } else { Stdio::null() };
-    Command::new(program)
-        .arg0("linerate")
-        .args(["supervise", interface.as_str()])
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .process_group(0)
-        .spawn()
-        .map(drop)
+    let logs = std::env::var_os("LOG_LEVEL").is_some() && outlasts_a_command(io::stderr().as_fd());
+    let mut command = Command::new(program);
+    command.arg0("linerate").arg("supervise").args(operands(interface.as_str()));
+    command.env_clear().envs(background_environment());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(if logs { Stdio::inherit() } else { Stdio::null() });
+    detach(&mut command, Vec::new(), Terminal::None);
+    command.spawn().map(drop)
 }
 
 /// Takes the supervisor's lock; `None` if another supervisor holds it. That of a tunnel that was taken down may still

@@ -1,16 +1,17 @@
 //! The daemon of a tunnel: which program it is, how it is started, and its end.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use linerate_control::interface::InterfaceName;
+use linerate_control::interface::{InterfaceName, operands};
 use linerate_control::tunnel_file::TunnelFile;
 use linerate_control::uapi::client::DaemonClient;
 use linerate_control::uapi::socket::{self, OpenError};
 use linerate_host::step::Implementation;
+use linerate_netio::process::{Terminal, detach};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -44,7 +45,8 @@ pub(crate) fn find() -> Result<PathBuf, Error> {
     if let Some(name) = std::env::var_os("WG_QUICK_USERSPACE_IMPLEMENTATION").filter(|name| !name.is_empty()) {
         let name = PathBuf::from(name);
         if name.components().count() > 1 {
-            return Ok(name);
+            // It is started in another folder.
+            return std::path::absolute(&name).map_err(Error::inaccessible(&name));
         }
         let missing = || format!("WG_QUICK_USERSPACE_IMPLEMENTATION is {}: no such program", name.display());
         return in_path(&name.to_string_lossy()).ok_or_else(|| Error::NoDaemon(missing()));
@@ -109,7 +111,7 @@ pub(crate) fn start(
     interruption: &Interruption,
 ) -> io::Result<()> {
     let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {}: {error}", daemon.display()));
-    let mut child = command(daemon, options, interface).spawn().map_err(failed)?;
+    let mut child = command(daemon, options, interface, Vec::new()).spawn().map_err(failed)?;
     let status = interruption.wait(&mut child)?;
     match status.success() {
         true => Ok(()),
@@ -119,9 +121,11 @@ pub(crate) fn start(
     }
 }
 
-pub(crate) fn command(daemon: &Path, options: &StartOptions, interface: &str) -> Command {
+/// The command that starts it, which gets the descriptors `kept` and no others of this process.
+pub(crate) fn command(daemon: &Path, options: &StartOptions, interface: &str, kept: Vec<OwnedFd>) -> Command {
     let mut command = Command::new(daemon);
-    command.args(options.user.as_ref().map(|user| format!("--user={user}"))).arg(interface);
+    detach(&mut command, kept, Terminal::Shared);
+    command.args(options.user.as_ref().map(|user| format!("--user={user}"))).args(operands(interface));
     // What a supervisor inherited is not for the tunnel that it starts again: the ledger says what is.
     match &options.spin {
         Some(spin) => command.env(SPIN, spin),
@@ -157,11 +161,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_name_is_never_an_option() {
+        let command = command("/bin/linerated".as_ref(), &StartOptions::default(), "--user=root", Vec::new());
+        assert!(command.get_args().eq(["--", "--user=root"]));
+    }
+
+    #[test]
     fn a_daemon_is_started_with_the_tunnels_options_and_none_of_the_environment() {
         let spin = |spin: Option<&str>| {
             let (user, spin) = (Some("nobody".to_owned()), spin.map(str::to_owned));
             let options = StartOptions { user, spin, usage: None };
-            let command = command("/bin/linerated".as_ref(), &options, "wg0");
+            let command = command("/bin/linerated".as_ref(), &options, "wg0", Vec::new());
             assert!(command.get_args().eq(["--user=nobody", "wg0"]));
             let set = command.get_envs().find(|(name, _)| *name == SPIN);
             set.map(|(_, value)| value.map(|value| value.to_str().unwrap().to_owned()))

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use linerate_control::interface::operands;
+
 use crate::error::Error;
 use crate::program::{how_it_ended, in_path};
 use crate::read::ConfigFile;
@@ -52,7 +54,7 @@ pub(crate) fn commit(old: &ConfigFile, new: &ConfigFile) -> Result<(), Error> {
 /// Runs the program with both texts on its standard input: a line with their lengths in bytes, the old, and the new.
 fn ask(program: &PathBuf, old: &ConfigFile, new: &ConfigFile) -> io::Result<Output> {
     let mut command = Command::new(program);
-    command.args(["commit", old.interface.as_str()]);
+    command.arg("commit").args(operands(old.interface.as_str()));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let mut input = child.stdin.take().expect("it was asked for");
     let (old, new) = (old.text(), new.text());

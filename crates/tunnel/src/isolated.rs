@@ -26,7 +26,6 @@ use linerate_host::spec::HostSpec;
 use linerate_host::state::HostState;
 use linerate_host::step::Step;
 use linerate_isolation::{NetworkNamespace, UserNamespace};
-use rustix::io::dup;
 use rustix::process::{PidfdFlags, child_subreaper, getpid, pidfd_open, set_child_subreaper};
 
 use crate::context::Reporter;
@@ -162,13 +161,11 @@ fn start_daemon(
     interface: &InterfaceName,
     network: BorrowedFd<'_>,
 ) -> io::Result<()> {
-    let life = pidfd_open(getpid(), PidfdFlags::empty())?;
-    // Copies, which pass on to programs.
-    let [network, life] = [dup(network)?, dup(life)?];
-    let mut command = daemon::command(program, options, interface.as_str());
+    let handed_over = [network.try_clone_to_owned()?, pidfd_open(getpid(), PidfdFlags::empty())?];
+    let numbers = handed_over.each_ref().map(|fd| fd.as_raw_fd().to_string());
+    let mut command = daemon::command(program, options, interface.as_str(), handed_over.into());
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    command.env("LINERATE_NETWORK_FD", network.as_raw_fd().to_string());
-    command.env("LINERATE_END_FD", life.as_raw_fd().to_string());
+    command.envs(["LINERATE_NETWORK_FD", "LINERATE_END_FD"].into_iter().zip(numbers));
     // LOG_LEVEL is the command's, which may know other words. Why the daemon fails it says all the same.
     let level = std::env::var_os(LOG_LEVEL).filter(|level| !level.is_empty());
     command.env("LOG_LEVEL", level.unwrap_or_else(|| "silent".into()));

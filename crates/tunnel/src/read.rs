@@ -9,16 +9,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use linerate_control::atomic_file;
+use linerate_control::characters::decoded;
 use linerate_control::document::{Document, Section, SectionKind};
 use linerate_control::interface::InterfaceName;
+use linerate_control::keys::PublicKey;
 use linerate_control::tunnel_file::{
-    Diagnostic, Endpoint, ExcludeLan, KeyDirectories, Names, OnHookError, Peer, Severity, TunnelFile,
+    Diagnostic, Endpoint, ExcludeLan, KeyDirectories, KeyFile, Names, OnHookError, Peer, Severity, TunnelFile,
 };
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::zeroizing::Buffer;
 use linerate_host::plan::Hooks;
 use linerate_host::plan::gateway::restrictions;
 use linerate_host::spec::{Dns, Forwarding, HostSpec, Restriction};
+use linerate_protocol::PrivateKey;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
@@ -198,13 +202,13 @@ impl ConfigFile {
     }
 
     fn parsed(path: PathBuf, interface: InterfaceName, document: Document, text: Arc<Buffer>) -> Self {
-        let (contents, diagnostics) = TunnelFile::read(&document, &interface, &System);
+        let (contents, diagnostics) = contents(&document, &interface, &path);
         Self { called: path.clone(), path, interface, document, text, contents, diagnostics }
     }
 
     /// The file with another text.
     pub(crate) fn with(&self, document: Document) -> Self {
-        let (contents, diagnostics) = TunnelFile::read(&document, &self.interface, &System);
+        let (contents, diagnostics) = contents(&document, &self.interface, &self.path);
         let Self { path, called, interface, .. } = self;
         let (path, called, interface) = (path.clone(), called.clone(), interface.clone());
         Self { path, called, interface, text: Arc::new(document.to_bytes()), document, contents, diagnostics }
@@ -257,7 +261,7 @@ impl ConfigFile {
     }
 
     fn folders<'a>(&'a self, credentials: Option<&'a Path>) -> KeyDirectories<'a> {
-        KeyDirectories { configuration: self.path.parent().unwrap_or(Path::new("/")), credentials }
+        folders(&self.path, credentials)
     }
 
     /// The paths of this file and of its key files, as far as every user may read them.
@@ -380,13 +384,39 @@ impl ConfigFile {
     }
 }
 
+/// Where the key files of the file at `path` are.
+fn folders<'a>(path: &'a Path, credentials: Option<&'a Path>) -> KeyDirectories<'a> {
+    KeyDirectories { configuration: path.parent().unwrap_or(Path::new("/")), credentials }
+}
+
+/// The settings of a file, as a device has them: without a peer that is the interface itself, as in one file for all hosts of
+/// a mesh.
+fn contents(document: &Document, interface: &InterfaceName, path: &Path) -> (TunnelFile, Vec<Diagnostic>) {
+    let (file, diagnostics) = TunnelFile::read(document, interface, &System);
+    match own_key(&file, path) {
+        Some(own) if file.peers.iter().any(|peer| peer.public_key == own) => {
+            TunnelFile::read_without(document, interface, &System, &own)
+        }
+        _ => (file, diagnostics),
+    }
+}
+
+/// The interface's public key, if the file has peers and its key can be read.
+fn own_key(file: &TunnelFile, path: &Path) -> Option<PublicKey> {
+    file.peers.first()?;
+    let read = |key_file: &KeyFile| key_file.read(folders(path, credentials().as_deref())).ok();
+    let secret = file.private_key.clone().or_else(|| read(file.private_key_file.as_ref()?))?;
+    PrivateKey::new(secret.as_bytes()).map(|key| PublicKey(key.public_key().0))
+}
+
 fn read_text(path: &Path) -> Result<Buffer, Error> {
-    fs::read(path).map(Buffer::from).map_err(Error::inaccessible(path))
+    atomic_file::read(path).map(decoded).map_err(Error::inaccessible(path))
 }
 
 /// Whether a file has this text.
 pub(crate) fn has_text(path: &Path, text: &[u8]) -> io::Result<bool> {
-    reads_as(File::open(path)?, text)
+    // One in UTF-16 was decoded.
+    Ok(reads_as(File::open(path)?, text)? || *decoded(atomic_file::read(path)?) == *text)
 }
 
 fn reads_as(mut file: impl Read, text: &[u8]) -> io::Result<bool> {

@@ -332,15 +332,15 @@ impl<'a> PendingReload<'a> {
         (self.new_steps, self.count) = ([rollback.not_undone, plan.steps].concat(), steps.len());
         let mut executor = self.executor();
         let executed = execute(&steps, &mut executor);
-        // What could not be held is not ours to set back.
-        let not_held = std::mem::take(&mut executor.not_held);
-        self.new_steps.retain(|step| !not_held.contains(step));
+        // What could not be done is not ours to undo.
+        let not_done = std::mem::take(&mut executor.not_done);
+        self.new_steps.retain(|step| !not_done.contains(step));
         let Err(failure) = executed else { return Ok(self) };
         // A program that sets name servers may have set them before it failed.
         let half_done = usize::from(matches!(failure.step.as_deref(), Some(Step::SetDns { .. })));
         self.ledger.pending.truncate(before + failure.done.len() + half_done);
         let done = self.ledger.pending.split_off(before);
-        self.ledger.pending.extend(done.into_iter().filter(|step| !not_held.contains(step)));
+        self.ledger.pending.extend(done.into_iter().filter(|step| !not_done.contains(step)));
         Err(self.roll_back(failure.into()))
     }
 

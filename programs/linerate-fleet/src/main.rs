@@ -11,7 +11,7 @@ use linerate_fleet::commands;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() -> ExitCode {
-    linerate_cli::close_memory();
+    linerate_cli::begin();
     match Arguments::try_parse() {
         Ok(arguments) => exit("linerate-fleet", run(arguments)),
         Err(error) => refuse_arguments(&error),

@@ -7,6 +7,6 @@ mod command_line;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    linerate_cli::close_memory();
+    linerate_cli::begin();
     command_line::main()
 }

@@ -1,18 +1,18 @@
 //! The files of a proxy, from their paths to what they say.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use linerate_cli::eprint_line;
+use linerate_control::atomic_file;
+use linerate_control::characters::decoded;
 use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{Diagnostic, KeyDirectories, NoNames, Severity, TunnelFile, settings};
 use linerate_control::zeroizing::Buffer;
 use linerate_tunnel::isolated;
-use zeroize::Zeroizing;
 
 use crate::config::{self, ProxyFile, Service, Settings};
 
@@ -109,12 +109,8 @@ fn beside(file: &Path, other: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> Result<Buffer, String> {
-    let text = fs::read(path)
-        .map(Zeroizing::new)
-        .map_err(|error| format!("cannot read {}: {error}{}", path.display(), hint(path, &error)))?;
-    let mut buffer = Buffer::with_capacity(text.len());
-    buffer.extend(&text);
-    Ok(buffer)
+    let failed = |error| format!("cannot read {}: {error}{}", path.display(), hint(path, &error));
+    Ok(decoded(atomic_file::read(path).map_err(failed)?))
 }
 
 /// For who writes a tunnel's name, as for `linerate run`.
@@ -149,6 +145,8 @@ fn everywhere(document: &Document, tunnel: &mut TunnelFile) {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use std::fs;
 
     use super::*;
     use crate::config::{Names, Stack};

@@ -24,7 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
 fn main() -> ExitCode {
-    linerate_cli::close_memory();
+    linerate_cli::begin();
     match Arguments::try_parse() {
         Ok(arguments) => exit("linerate-proxy", run(arguments)),
         Err(error) => refuse_arguments(&error),

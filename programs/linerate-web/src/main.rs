@@ -12,6 +12,7 @@ mod guard;
 mod helper;
 mod history;
 mod listen;
+mod mount;
 mod origin;
 mod pages;
 mod plot;
@@ -47,6 +48,7 @@ use crate::guard::Guard;
 use crate::helper::Helper;
 use crate::history::Histories;
 use crate::listen::Listen;
+use crate::mount::Mount;
 use crate::origin::Hosts;
 use crate::recorder::{EVERY, INTERFACES, Recorder};
 use crate::server::{Server, locked};
@@ -83,6 +85,7 @@ enum Command {
     #[command(after_long_help = "EXAMPLES\n\
         \x20 linerate-web serve\n\
         \x20 linerate-web serve --listen 10.0.0.1:7789\n\
+        \x20 linerate-web serve --behind-proxy 127.0.0.1 --name www.example.org --path /wg/\n\
         \x20 linerate-web serve --listen 0.0.0.0:443 --name vpn.example.org --tls-certificate CERT --tls-key KEY")]
     Serve(Serve),
 
@@ -162,6 +165,10 @@ struct Serve {
     #[arg(long, value_name = "ADDRESS", conflicts_with = "tls_key")]
     behind_proxy: Option<IpAddr>,
 
+    /// Path below which a proxy has the page, as in /wg/
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    path: Mount,
+
     /// Socket of the helper
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     helper: PathBuf,
@@ -171,7 +178,7 @@ struct Serve {
 }
 
 fn main() -> ExitCode {
-    linerate_cli::close_memory();
+    linerate_cli::begin();
     match Arguments::try_parse() {
         Ok(arguments) => linerate_cli::exit("linerate-web", run(arguments.command)),
         Err(error) => linerate_cli::refuse_arguments(&error),
@@ -241,6 +248,7 @@ async fn serve(arguments: &Serve) -> Result<ExitCode, String> {
         recorder: Mutex::new(Recorder::new(Path::new(INTERFACES), histories)),
         hosts: Hosts::new(address, &arguments.names),
         proxy: arguments.behind_proxy,
+        mount: arguments.path.clone(),
         zone: TimeZone::system(),
     });
     if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {

@@ -92,6 +92,11 @@ pub(crate) fn route<'a>(method: &Method, path: &'a str) -> Option<(&'static Rout
     })
 }
 
+/// Whether a path of the page begins with `part`.
+pub(crate) fn begin_with(part: &str) -> bool {
+    !part.is_empty() && ROUTES.iter().any(|route| route.path.split('/').nth(1) == Some(part))
+}
+
 fn names<'a>(pattern: &str, path: &'a str) -> Option<Vec<&'a str>> {
     let mut names = Vec::new();
     let (mut wanted, mut given) = (pattern.split('/'), path.split('/'));

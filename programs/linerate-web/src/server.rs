@@ -21,6 +21,7 @@ use crate::connections::Place;
 use crate::guard::Guard;
 use crate::helper::Helper;
 use crate::history::Window;
+use crate::mount::Mount;
 use crate::origin::{self, Hosts, Source};
 use crate::pages::{self, Selection, Shown, Traffic, Viewer};
 use crate::recorder::Recorder;
@@ -36,6 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The name of the session's cookie; over TLS one that no other host and no page without TLS can set.
 const COOKIE: &str = "linerate-session";
 const COOKIE_OVER_TLS: &str = "__Host-linerate-session";
+/// Browsers take the one above for the whole host alone, and other pages of the host are not to get it.
+const COOKIE_BELOW_A_PATH: &str = "__Secure-linerate-session";
 
 /// Nothing from elsewhere, and no script or style but ours.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
@@ -51,6 +54,7 @@ pub(crate) struct Server {
     pub(crate) recorder: Mutex<Recorder>,
     pub(crate) hosts: Hosts,
     pub(crate) proxy: Option<IpAddr>,
+    pub(crate) mount: Mount,
     pub(crate) zone: TimeZone,
 }
 
@@ -90,8 +94,9 @@ impl Server {
         // An answer that logs in or out sets the cookie itself.
         let replacement = found.and_then(|found| found.replacement);
         if let Some((secret, seconds)) = replacement.filter(|_| !answer.headers().contains_key(header::SET_COOKIE)) {
-            set_cookie(&mut answer, &secret, seconds, source.is_tls);
+            self.set_cookie(&mut answer, &secret, seconds, source.is_tls);
         }
+        let mut answer = self.mount.outside(answer).await;
         let headers = answer.headers_mut();
         let fixed = [
             (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -108,9 +113,28 @@ impl Server {
         answer
     }
 
+    fn cookie_name(&self, is_tls: bool) -> &'static str {
+        match is_tls {
+            true if self.mount.is_root() => COOKIE_OVER_TLS,
+            true => COOKIE_BELOW_A_PATH,
+            false => COOKIE,
+        }
+    }
+
+    fn set_cookie(&self, answer: &mut Answer, secret: &str, seconds: u64, is_tls: bool) {
+        let (name, path) = (self.cookie_name(is_tls), self.mount.cookie_path());
+        let secure = if is_tls { "; Secure" } else { "" };
+        let text = format!("{name}={secret}; Path={path}; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}");
+        let text = Zeroizing::new(text);
+        if let Ok(mut value) = HeaderValue::from_str(&text) {
+            value.set_sensitive(true);
+            answer.headers_mut().insert(header::SET_COOKIE, value);
+        }
+    }
+
     /// Finds the session of a request by its cookie.
     fn session(&self, headers: &HeaderMap, source: Source) -> Option<Found> {
-        let secret = cookie(headers, cookie_name(source.is_tls))?;
+        let secret = cookie(headers, self.cookie_name(source.is_tls))?;
         locked(&self.sessions).find(secret, wall()).unwrap_or_else(|Copied(label)| {
             let what =
                 format!("session {label} has ended: an old cookie was used after the new one, so somebody has a copy");
@@ -140,7 +164,7 @@ impl Server {
             return Err(failed(None, StatusCode::FORBIDDEN, "Refused", "The form was not sent by this page."));
         }
         let role = session.map_or(Role::Nobody, |session| session.role);
-        let route = routes::route(&parts.method, parts.uri.path());
+        let route = routes::route(&parts.method, self.mount.inside(parts.uri.path()));
         // Nobody learns which paths there are.
         if role == Role::Nobody && route.as_ref().is_none_or(|(route, _)| route.role > Role::Nobody) {
             return Err(if is_post {
@@ -190,7 +214,7 @@ impl Server {
                 session.into_iter().for_each(|id| locked(&self.sessions).end(id));
                 audit(&asked.who, "logged out");
                 let mut answer = redirect("/login");
-                set_cookie(&mut answer, "", 0, source.is_tls);
+                self.set_cookie(&mut answer, "", 0, source.is_tls);
                 return Ok(answer);
             }
             Page::Sessions => {
@@ -249,7 +273,7 @@ impl Server {
                 let what = if role == Role::Writer { "change" } else { "look" };
                 audit(&address(source.address), &format!("logged in to {what}"));
                 let mut answer = redirect("/");
-                set_cookie(&mut answer, &secret, seconds, source.is_tls);
+                self.set_cookie(&mut answer, &secret, seconds, source.is_tls);
                 answer
             }
             Ok(None) => {
@@ -523,26 +547,12 @@ fn address(source: Option<IpAddr>) -> String {
     source.map_or_else(|| "a local socket".to_owned(), |address| address.to_string())
 }
 
-fn cookie_name(is_tls: bool) -> &'static str {
-    if is_tls { COOKIE_OVER_TLS } else { COOKIE }
-}
-
 /// The session's secret, if the request has one cookie of that name.
 fn cookie<'a>(headers: &'a HeaderMap, wanted: &str) -> Option<&'a str> {
     let pairs = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = pairs.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     let mut values = pairs.filter(|(name, _)| *name == wanted).map(|(_, value)| value);
     values.next().filter(|value| !value.is_empty() && values.next().is_none())
-}
-
-fn set_cookie(answer: &mut Answer, secret: &str, seconds: u64, is_tls: bool) {
-    let (name, secure) = (cookie_name(is_tls), if is_tls { "; Secure" } else { "" });
-    let text = format!("{name}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}");
-    let text = Zeroizing::new(text);
-    if let Ok(mut value) = HeaderValue::from_str(&text) {
-        value.set_sensitive(true);
-        answer.headers_mut().insert(header::SET_COOKIE, value);
-    }
 }
 
 /// A form's text.

@@ -45,7 +45,7 @@ use linerate_wg::wg;
 
 /// Runs the program by whose name this process was called.
 pub fn main() -> ExitCode {
-    linerate_cli::close_memory();
+    linerate_cli::begin();
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_default();
     let rest = || arguments.collect::<Vec<OsString>>();

@@ -103,7 +103,7 @@ fn read(operand: &str) -> Result<ConfigFile, CliError> {
 fn check(file: &ConfigFile) -> Result<(), CliError> {
     let text = strip(&file.document)?;
     wg_config::parse(&text, wg_config::Mode::Append, &mut Unresolved)
-        .map_err(|error| wg::explain(&error, file.path.as_os_str()))?;
+        .map_err(|error| wg::explain(&error, &text, file.path.as_os_str()))?;
     for warning in file.check()? {
         eprint_line(&warning);
     }

@@ -6,39 +6,41 @@
 
 use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use linerate_control::interface::InterfaceName;
-use linerate_netio::process::{Signals, take_inherited};
+use linerate_control::interface::{InterfaceName, operands};
+use linerate_netio::process::{Signals, Terminal, background_environment, detach, outlasts_a_command, take_inherited};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Tells the second process which descriptor the pipe is.
 const VARIABLE: &str = "LINERATED_READY_FD";
 
-/// Starts this program again for `interface`, with `--user` if there is one, and waits until it is ready or has failed.
-pub(super) fn start(interface: &InterfaceName, user: Option<&str>) -> Result<ExitCode, String> {
+/// Starts this program again for `interface`, with `--user` if there is one and the descriptors `handed_over`, and waits
+/// until it is ready or has failed.
+pub(super) fn start(
+    interface: &InterfaceName,
+    user: Option<&str>,
+    handed_over: Vec<OwnedFd>,
+) -> Result<ExitCode, String> {
     let failed =
         |error: io::Error| format!("cannot start in the background: {error}. With -f it stays in the foreground.");
     let (mut reader, writer) = io::pipe().map_err(failed)?;
-    fcntl_setfd(&writer, FdFlags::empty()).map_err(|error| failed(error.into()))?;
     let program = std::env::current_exe().map_err(failed)?;
     let signals = Signals::new().map_err(failed)?;
-    let mut second = Command::new(program)
-        .arg0("linerated")
-        .args(user.map(|user| format!("--user={user}")))
-        .arg(interface.as_str())
-        .env(VARIABLE, writer.as_raw_fd().to_string())
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(failed)?;
+    let mut command = Command::new(program);
+    command.arg0("linerated").args(user.map(|user| format!("--user={user}"))).args(operands(interface.as_str()));
+    command.env_clear().envs(background_environment()).env(VARIABLE, writer.as_raw_fd().to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    // Until it is ready Ctrl-C ends it, too.
+    let kept = handed_over.into_iter().chain([writer.into()]).collect();
+    detach(&mut command, kept, Terminal::Shared);
+    let mut second = command.spawn().map_err(failed)?;
     // Close our end, so that the pipe ends when the second process does.
-    drop(writer);
+    drop(command);
     let interrupted = is_interrupted(&reader, &signals).map_err(failed)?;
     if interrupted {
         end(&second);
@@ -80,7 +82,8 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// `None` in a process that was not started by [`start`]. Without `keep_log`, standard error will go to /dev/null.
+    /// `None` in a process that was not started by [`start`]. Standard error will go to /dev/null without `keep_log`, and if
+    /// somebody waits for its end: a pipe of the command that has started us is to end with that.
     pub(super) fn inherited(keep_log: bool) -> Result<Option<Self>, String> {
         let Some(number) = std::env::var(VARIABLE).ok().and_then(|text| text.parse().ok()) else {
             return Ok(None);
@@ -88,6 +91,7 @@ impl Ready {
         let pipe = take_inherited(number).map_err(|error| format!("{VARIABLE}={number}: {error}"))?;
         // Opened now: a confined process cannot open files.
         let open = || File::options().write(true).open("/dev/null");
+        let keep_log = keep_log && outlasts_a_command(io::stderr().as_fd());
         let null = (!keep_log).then(open).transpose();
         let null = null.map_err(|error| format!("cannot open /dev/null: {error}"))?;
         Ok(Some(Self { pipe: pipe.into(), null }))

@@ -24,6 +24,12 @@ pub(crate) const NETWORK: &str = "LINERATE_NETWORK_FD";
 /// The variable that says what ends the tunnel.
 pub(crate) const END: &str = "LINERATE_END_FD";
 
+/// The variable that hands a TUN device over.
+pub(crate) const TUN: &str = "WG_TUN_FD";
+
+/// The variable that hands a listening socket over.
+pub(crate) const UAPI: &str = "WG_UAPI_FD";
+
 /// The settings in the environment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Environment {
@@ -83,9 +89,9 @@ impl Environment {
         };
         Ok(Self {
             foreground: text("WG_PROCESS_FOREGROUND").as_deref() == Some("1"),
-            tun: number("WG_TUN_FD")?,
+            tun: number(TUN)?,
             name_file: path("WG_TUN_NAME_FILE"),
-            uapi: number("WG_UAPI_FD")?,
+            uapi: number(UAPI)?,
             network: number(NETWORK)?,
             end: number(END)?,
             helpers: text("LINERATE_HELPERS").map_or(Ok(Helpers::OnDemand), |word| helpers(&word))?,
@@ -95,6 +101,12 @@ impl Environment {
             filter: text("LINERATE_SECCOMP").map_or(Ok(Filter::default()), |word| word.parse())?,
             log: text("LOG_LEVEL").map(|level| log_level(&level)).transpose()?,
         })
+    }
+
+    /// The descriptors that are handed over, with the variables that name them.
+    pub(super) fn handed_over(&self) -> impl Iterator<Item = (&'static str, RawFd)> {
+        let all = [(TUN, self.tun), (UAPI, self.uapi), (NETWORK, self.network), (END, self.end)];
+        all.into_iter().filter_map(|(variable, number)| Some((variable, number?)))
     }
 
     /// Whether the daemon logs in the background: as wireguard-go, only if a level is set.

@@ -36,7 +36,7 @@ use linerate_privileges::{Confinement, InForce};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use background::Ready;
-use environment::{END, Environment, NETWORK};
+use environment::{END, Environment, NETWORK, TUN, UAPI};
 use handler::EngineHandler;
 use jiff::tz::TimeZone;
 use last_data::LastData;
@@ -71,7 +71,8 @@ use usage::{UsageFiles, UsageKeeper};
         \x20   sudo linerated --user nobody wg0\n\n\
         ENVIRONMENT\n\
         \x20 LOG_LEVEL               silent, error, info (the default) or debug. In the background\n\
-        \x20                         there is no log unless this is set.\n\
+        \x20                         there is no log unless this is set, and standard error is a file,\n\
+        \x20                         a terminal or the journal: a pipe ends with the command\n\
         \x20 LINERATE_AEAD           cipher implementation: avx512, avx512f, avx2, library or\n\
         \x20                         portable (default: the fastest that this CPU supports)\n\
         \x20 LINERATE_END_FD         the number of an inherited descriptor: it ends when that is readable,\n\
@@ -133,7 +134,7 @@ pub struct Arguments {
 
 /// Runs the daemon on this process's arguments and environment.
 pub fn main() -> ExitCode {
-    linerate_cli::close_memory();
+    linerate_cli::begin();
     match Arguments::try_parse() {
         Ok(arguments) => linerate_cli::exit("linerated", run(&arguments)),
         Err(error) => linerate_cli::refuse_arguments(&error),
@@ -154,7 +155,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let user = arguments.user.as_deref().map(User::find).transpose()?;
     let ready = Ready::inherited(environment.logs_in_background())?;
     if !arguments.foreground && !environment.foreground && ready.is_none() {
-        return background::start(interface, arguments.user.as_deref());
+        let handed_over = environment.handed_over().map(|(variable, number)| inherited(variable, number));
+        return background::start(interface, arguments.user.as_deref(), handed_over.collect::<Result<_, _>>()?);
     }
     serve(interface, user.as_ref(), &environment, ready)?;
     Ok(ExitCode::SUCCESS)
@@ -276,7 +278,7 @@ fn open_tun(
         (None, Some(network)) => tun::TunDevice::create_in(network, name, queues, offloads)
             .map_err(|error| format!("the network of {NETWORK}: {error}")),
         (Some(number), None) => {
-            let fd = inherited("WG_TUN_FD", number)?;
+            let fd = inherited(TUN, number)?;
             tun::TunDevice::from_fd(fd, offloads).map_err(|error| format!("WG_TUN_FD={number}: {error}"))
         }
     }
@@ -287,7 +289,7 @@ fn open_listener(interface: &InterfaceName, environment: &Environment) -> Result
     match environment.uapi {
         None => Listener::open(directory, interface).map_err(|error| error.to_string()),
         Some(number) => {
-            let fd = inherited("WG_UAPI_FD", number)?;
+            let fd = inherited(UAPI, number)?;
             Listener::inherit(fd, directory, interface).map_err(|error| format!("WG_UAPI_FD={number}: {error}"))
         }
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    linerate_cli::close_memory();
+    linerate_cli::begin();
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_default();
     if Path::new(&program).file_name().is_some_and(|name| name == "linerated") {

@@ -17,6 +17,7 @@ use zeroize::Zeroizing;
 use self::line::{EditedLine, Line, is_space};
 pub use self::line::{Entry, SectionKind, Setting};
 pub(crate) use self::line::{LineKind, Naming};
+use crate::characters::wide_encoding;
 use crate::tunnel_file::PeerSection;
 use crate::zeroizing::Buffer;
 
@@ -31,6 +32,8 @@ const WORTH_A_THREAD: usize = 500;
 #[derive(Clone)]
 pub struct Document {
     byte_order_mark: bool,
+    /// The encoding, if no line of the file can be read in it.
+    wide_encoding: Option<&'static str>,
     /// The first holds the lines before any header; it always exists and may be empty.
     sections: Vec<Section>,
 }
@@ -99,7 +102,7 @@ impl Document {
             section.range.end = end;
         }
         sections.push(Section(Arc::new(section)));
-        Self { byte_order_mark, sections }
+        Self { byte_order_mark, wide_encoding: wide_encoding(&text), sections }
     }
 
     /// Reads the peers of a large file ahead, on several processors: whoever asks for them finds them read.
@@ -148,6 +151,11 @@ impl Document {
         self.byte_order_mark
     }
 
+    /// The encoding of the file, if no line can be read in it: UTF-16 without a byte order mark, UTF-32.
+    pub(crate) fn wide_encoding(&self) -> Option<&'static str> {
+        self.wide_encoding
+    }
+
     /// All sections; the first holds the lines before any header. Edits take the index of a section here and of a
     /// line in its section, and panic if there is none.
     pub fn sections(&self) -> &[Section] {
@@ -157,7 +165,7 @@ impl Document {
     /// A document with only this section.
     pub fn only(&self, section: usize) -> Self {
         let start = Section::of(SectionKind::Start, 0, &[]);
-        Self { byte_order_mark: false, sections: vec![start, self.sections[section].clone()] }
+        Self { byte_order_mark: false, wide_encoding: None, sections: vec![start, self.sections[section].clone()] }
     }
 
     /// Sets the value of `setting`: in the last line that has it, else in a new line.

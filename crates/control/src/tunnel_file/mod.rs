@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 pub use byte_count::{ByteCount, InvalidByteCount};
 pub use changes::{AllowedIpRemoval, DeviceChanges, changes, differing, has_expired, has_replaced};
 pub use client::{ClientDefaults, ClientSettings, QuotaReset, Released};
-pub use diagnostic::{Diagnostic, Severity};
+pub use diagnostic::{Diagnostic, Severity, name_odd_characters};
 pub use fleet_name::{FleetName, InvalidFleetName};
 pub use gateway::{Gateway, Inbound, Masquerade};
 pub use group::Group;
@@ -302,7 +302,18 @@ impl TunnelFile {
     /// Reads the file of `interface`. The diagnostics are in the order of its lines; invalid values are not in the
     /// result.
     pub fn read(document: &Document, interface: &InterfaceName, names: &dyn Names) -> (Self, Vec<Diagnostic>) {
-        read::read(document, interface, names, false)
+        read::read(document, interface, names, false, None)
+    }
+
+    /// As [`Self::read`], without the peer that has the interface's `own` public key: no device has it, and it takes no
+    /// prefix from another.
+    pub fn read_without(
+        document: &Document,
+        interface: &InterfaceName,
+        names: &dyn Names,
+        own: &PublicKey,
+    ) -> (Self, Vec<Diagnostic>) {
+        read::read(document, interface, names, false, Some(own))
     }
 
     /// As [`Self::read`], and disabled peers are read as if they were in force.
@@ -311,7 +322,7 @@ impl TunnelFile {
         interface: &InterfaceName,
         names: &dyn Names,
     ) -> (Self, Vec<Diagnostic>) {
-        read::read(document, interface, names, true)
+        read::read(document, interface, names, true, None)
     }
 
     /// Whether keys are in files of their own.

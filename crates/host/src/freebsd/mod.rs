@@ -80,6 +80,11 @@ impl Host {
         Ok(())
     }
 
+    /// None: there are no marks that a filter would have to consider.
+    pub fn strict_interfaces(&self, _: &str) -> Vec<String> {
+        Vec::new()
+    }
+
     /// None are read: a gateway, which would need it, is refused.
     ///
     /// # Errors

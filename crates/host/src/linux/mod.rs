@@ -143,6 +143,12 @@ impl Host {
         Ok(())
     }
 
+    /// The interfaces other than `interface` on which the reverse path filter of IPv4 is strict, so that it drops answers to
+    /// the tunnel's packets unless it considers their marks.
+    pub fn strict_interfaces(&self, interface: &str) -> Vec<String> {
+        sysctl::strict_interfaces(interface)
+    }
+
     /// Applies steps that are sent at once ([`batch_len`]).
     fn execute(&mut self, steps: &[Step]) -> Result<(), (usize, NetlinkError)> {
         match &steps[0] {

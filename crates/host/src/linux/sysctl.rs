@@ -21,6 +21,19 @@ pub(super) fn set(name: &str, value: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(path(name)?)?.write_all(value.as_bytes())
 }
 
+/// The interfaces, but for the loopback and `interface`, on which the reverse path filter of IPv4 is strict: the greater of
+/// its own value and that of `all` counts (Documentation/networking/ip-sysctl.rst).
+pub(super) fn strict_interfaces(interface: &str) -> Vec<String> {
+    let value = |name: &str| get(&format!("net.ipv4.conf.{}.rp_filter", name.replace('.', "/"))).unwrap_or_default();
+    let all = value("all");
+    let folder = fs::read_dir("/proc/sys/net/ipv4/conf").into_iter().flatten().flatten();
+    let mut names: Vec<String> = folder.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.retain(|name| !["all", "default", "lo", interface].contains(&name.as_str()));
+    names.retain(|name| value(name).max(all.clone()) == "1");
+    names.sort();
+    names
+}
+
 /// Sets a sysctl to the value that it had `before`, if it still has `value`: else it is somebody else's. So is IPv4
 /// forwarding of an interface once somebody forwards everywhere, as Docker does.
 ///

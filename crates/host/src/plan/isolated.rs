@@ -14,7 +14,7 @@ pub fn isolated(spec: &HostSpec, inside: &HostState, outside: &HostState) -> Pla
     let mtu = mtu::of(spec, outside);
     let disabled = addresses::disabled_families(inside, mtu);
     let connected = addresses::plan(spec, &disabled, &mut plan);
-    mtu::plan(spec, mtu, &mut plan);
+    mtu::plan(spec, outside, mtu, &mut plan);
     plan.steps.push(link_up(&spec.interface));
     let mut prefixes = routes::sorted(spec);
     prefixes.retain(|to| !addresses::is_disabled(&disabled, to) && !connected.iter().any(|net| net.contains(to)));

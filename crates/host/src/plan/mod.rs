@@ -159,7 +159,7 @@ fn effects(
     let mtu = mtu::of(spec, state);
     let disabled = addresses::disabled_families(state, mtu);
     let connected = addresses::plan(spec, &disabled, &mut plan);
-    mtu::plan(spec, mtu, &mut plan);
+    mtu::plan(spec, state, mtu, &mut plan);
     gateway::table(spec, state, mtu, &disabled, &mut plan)?;
     plan.steps.push(Step::LinkUp { interface: spec.interface.clone() });
     dns::plan(spec, state, compat, &mut plan);

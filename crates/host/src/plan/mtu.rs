@@ -17,27 +17,38 @@ const ETHERNET: u32 = 1500;
 
 /// The MTU of the interface: the file's, or, as in wg-quick since 2021, the smallest MTU of the paths to the
 /// endpoints, else that of the IPv4 default route, else Ethernet's, less [`OVERHEAD`]. The MTU of a path is that of
-/// its route, or of its link if the route has none.
+/// its route, or of its link if the route has none. An endpoint on this host is that of a program that sends the packets on:
+/// nobody knows where, so that it has no path.
 pub fn of(spec: &HostSpec, state: &HostState) -> u32 {
     if let Some(mtu) = spec.mtu {
         return mtu;
     }
-    // An address with a zone cannot be looked up without it; wg-quick skips it too.
-    let has_zone = |endpoint: &&SocketAddr| matches!(endpoint, SocketAddr::V6(v6) if v6.scope_id() != 0);
-    let endpoints = spec.endpoints.iter().filter(|endpoint| !has_zone(endpoint));
-    let to_endpoints = endpoints.filter_map(|endpoint| path_mtu(state, &endpoint.ip())).min();
+    let to_endpoints = endpoints(spec).filter_map(|endpoint| path_mtu(state, &endpoint.ip())).min();
     let narrowest = to_endpoints.or_else(|| default_mtu(state)).filter(|mtu| *mtu > 0).unwrap_or(ETHERNET);
     narrowest.saturating_sub(OVERHEAD)
 }
 
+/// An address with a zone cannot be looked up without it; wg-quick skips it too.
+fn endpoints(spec: &HostSpec) -> impl Iterator<Item = &SocketAddr> {
+    spec.endpoints.iter().filter(|endpoint| !matches!(endpoint, SocketAddr::V6(v6) if v6.scope_id() != 0))
+}
+
 /// Sets it.
-pub(super) fn plan(spec: &HostSpec, mtu: u32, plan: &mut Plan) {
+pub(super) fn plan(spec: &HostSpec, state: &HostState, mtu: u32, plan: &mut Plan) {
+    if spec.mtu.is_none()
+        && let Some(endpoint) = endpoints(spec).find(|endpoint| is_on_this_host(state, &endpoint.ip()))
+    {
+        plan.warn(format!(
+            "the endpoint {endpoint} is on this host, so the path behind it is not known: the MTU {mtu} leaves room for the \
+             headers of WireGuard alone. If the program that listens there adds its own, set MTU to as much less"
+        ));
+    }
     plan.steps.push(Step::SetMtu { interface: spec.interface.clone(), mtu, before: 0 });
 }
 
 fn path_mtu(state: &HostState, address: &IpAddr) -> Option<u32> {
-    if is_local(state, address) {
-        return state.link("lo").map(|lo| lo.mtu);
+    if is_on_this_host(state, address) {
+        return None;
     }
     route_mtu(state, path(state, address)?)
 }
@@ -60,9 +71,11 @@ fn route_mtu(state: &HostState, route: &Route) -> Option<u32> {
     state.link(route.device.as_deref()?).map(|link| link.mtu)
 }
 
-fn is_local(state: &HostState, address: &IpAddr) -> bool {
+/// Whether packets to an address stay on this host.
+fn is_on_this_host(state: &HostState, address: &IpAddr) -> bool {
+    let address = &address.to_canonical();
     let mut addresses = state.links.iter().flat_map(|link| &link.addresses);
-    address.is_loopback() || addresses.any(|net| net.addr() == *address)
+    address.is_loopback() || address.is_unspecified() || addresses.any(|net| net.addr() == *address)
 }
 
 /// The route of a packet without a mark: the rules in order, and in each table the longest prefix with the lowest

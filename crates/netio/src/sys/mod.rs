@@ -5,6 +5,7 @@
 //! unsafe, so that hostile bytes can be tested. Policy is in the modules above; these only make the calls.
 
 mod address;
+pub(crate) mod background;
 mod control;
 pub(crate) mod heap;
 pub(crate) mod inherited;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
+use linerate_control::characters::{Odd, visible};
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::printable::printable;
 use serde::de::{Deserialize, Deserializer, Visitor};
@@ -18,7 +19,10 @@ pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 
 /// Text that is UTF-8.
 pub(super) fn utf8<'a>(bytes: &'a [u8], place: &str) -> Result<&'a str, Error> {
-    std::str::from_utf8(bytes).map_err(|_| Error::at(place, "this is not text in UTF-8"))
+    std::str::from_utf8(bytes).map_err(|_| match Odd::first(bytes) {
+        Some(odd) => Error::at(place, format!("this is not text in UTF-8: there is {odd}")),
+        None => Error::at(place, "this is not text in UTF-8"),
+    })
 }
 
 /// An address with its prefix length, which may be missing; host bits are kept.
@@ -82,7 +86,7 @@ pub(super) fn rfc3339(time: SystemTime) -> String {
 
 /// Text for a message: printable, and not long enough to be a key.
 pub(super) fn short(text: &str) -> String {
-    let text = printable(text);
+    let text = visible(text);
     match text.char_indices().nth(23) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.into_owned(),

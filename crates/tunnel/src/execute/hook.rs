@@ -40,12 +40,12 @@ fn shell(text: &str) -> Command {
     match in_path("bash") {
         Some(bash) => {
             let mut command = Command::new(bash);
-            command.args(["-e", "-o", "pipefail", "-O", "extglob", "-c", text]);
+            command.args(["-e", "-o", "pipefail", "-O", "extglob", "-c", "--", text]);
             command
         }
         None => {
             let mut command = Command::new("/bin/sh");
-            command.args(["-e", "-c", text]);
+            command.args(["-e", "-c", "--", text]);
             command
         }
     }

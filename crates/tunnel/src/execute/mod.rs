@@ -46,7 +46,7 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
     let steps = stale.replaced_by(&plan.steps);
     let done = transaction::execute(&steps, &mut executor).and_then(|()| {
         let mut set = plan.steps;
-        set.retain(|step| !executor.not_held.contains(step));
+        set.retain(|step| !executor.not_done.contains(step));
         forget_removed_by_hooks(&mut set, executor.host, &file.interface);
         let complete = Ledger {
             index: executor.host.index(file.interface.as_str()),
@@ -68,7 +68,8 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
     // Without AddLink, a daemon of this name is another tunnel's.
     let is_ours = failure.done.iter().any(|step| matches!(step, Step::AddLink { .. }));
     let half_done = failure.step.as_deref().filter(|step| leaves(step)).cloned();
-    let applied: Vec<Step> = failure.done.iter().cloned().chain(half_done).collect();
+    let mut applied: Vec<Step> = failure.done.iter().cloned().chain(half_done).collect();
+    applied.retain(|step| !executor.not_done.contains(step));
     let error = Error::from(failure);
     let undo = stale.restored_by(plan::undo(&applied, &hooks_after_failure(&ledger, &applied)));
     (executor.tolerates_hook_errors, executor.is_rollback) = (true, true);

@@ -45,8 +45,8 @@ pub(crate) struct StepExecutor<'a> {
     pub(crate) tolerates_hook_errors: bool,
     /// Whether a hook has failed.
     pub(crate) hook_failed: bool,
-    /// The sysctls that could not be held: nothing is to be set back for them.
-    pub(crate) not_held: Vec<Step>,
+    /// The steps that failed and without which the tunnel stays: nothing is to be undone for them.
+    pub(crate) not_done: Vec<Step>,
     /// During rollback a signal ends only the program that is running.
     pub(crate) is_rollback: bool,
     context: Context<'a>,
@@ -64,7 +64,7 @@ impl<'a> StepExecutor<'a> {
             reports_steps: false,
             tolerates_hook_errors: false,
             hook_failed: false,
-            not_held: Vec::new(),
+            not_done: Vec::new(),
             is_rollback: false,
             context,
         }
@@ -87,6 +87,7 @@ impl Executor for StepExecutor<'_> {
                 let update = DeviceUpdate { fwmark: Some(*fwmark), ..DeviceUpdate::default() };
                 self.change_device(step, interface, &update)
             }
+            Step::SetSysctl { name, value, .. } => self.consider_marks(step, name, value),
             Step::HoldSysctl { name, value, .. } => self.hold(step, name, value),
             Step::ReleaseSysctl { interface, name, .. } => self.release(step, interface, name),
             Step::SetDns { interface, dns, manager, exclusive } => {
@@ -95,7 +96,13 @@ impl Executor for StepExecutor<'_> {
                 match self.with_limit(|limit| dns::set(manager, interface, dns, *exclusive, ledger::directory(), limit))
                 {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(failed(error, 130)),
-                    Err(error) => self.context.warn(format_args!("the name servers are not set: {error}")),
+                    Err(error) => {
+                        self.context.warn(format_args!("the name servers are not set: {error}"));
+                        // It may have set some of them.
+                        let unset = WaitLimit { limit: DNS_LIMIT_INTERRUPTED, stop: None };
+                        let _ = dns::unset(manager, interface, ledger::directory(), &unset);
+                        self.not_done.push(step.clone());
+                    }
                     Ok(()) => {}
                 }
                 Ok(())
@@ -109,6 +116,7 @@ impl Executor for StepExecutor<'_> {
                         "the way is not opened: {error}; once that is mended, `linerate reload {}` does it, or by hand `{by_hand}`",
                         opening.interface
                     ));
+                    self.not_done.push(step.clone());
                 }
                 Ok(())
             }
@@ -157,6 +165,30 @@ impl StepExecutor<'_> {
         })
     }
 
+    /// Has the reverse path filter of IPv4 consider marks. Without that answers to the tunnel's packets are dropped where the
+    /// filter is strict, and only there; a container may not be allowed to set it, and its owner can.
+    fn consider_marks(&mut self, step: &Step, name: &str, value: &str) -> Result<(), StepError> {
+        let refused = match self.kernel_steps(from_ref(step)) {
+            Err(refused) if is_forbidden(&refused.error) => refused.error,
+            done => return done,
+        };
+        let strict = self.host.strict_interfaces(self.hook_env.interface.as_str());
+        let remedy = format!("set it on the host or, for a container, with `--sysctl {name}={value}`");
+        if !strict.is_empty() {
+            let strict = strict.join(", ");
+            let message = format!(
+                "{refused}; the reverse path filter is strict on {strict} (rp_filter = 1), and drops answers to the tunnel's \
+                 packets unless {name} is {value}: {remedy}"
+            );
+            return Err(failed(io::Error::new(refused.kind(), message), 1));
+        }
+        self.context.warn(format_args!(
+            "{name} cannot be set to {value} ({refused}); that matters once a reverse path filter is strict (rp_filter = 1): {remedy}"
+        ));
+        self.not_done.push(step.clone());
+        Ok(())
+    }
+
     /// Sets a sysctl, after putting the forwarding guard for it in place. In a container that may not set it, warns
     /// that its owner has to.
     fn hold(&mut self, step: &Step, name: &str, value: &str) -> Result<(), StepError> {
@@ -171,7 +203,7 @@ impl StepExecutor<'_> {
             "{name} cannot be set to {value} ({refused}), and packets are not forwarded without it; set it on the host or, for a container, with `--sysctl {}`",
             for_container(name, value)
         ));
-        self.not_held.push(step.clone());
+        self.not_done.push(step.clone());
         Ok(())
     }
 

@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linerate_control::resolver::addresses;
+use linerate_netio::process::{Terminal, detach};
 use linerate_privileges::confine_reader;
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -87,8 +88,9 @@ pub fn start(arguments: &[&str], input: Stdio, output: Stdio) -> io::Result<Chil
     let is_needed =
         |name: &OsStr| name.as_bytes().starts_with(b"LD_") || ENVIRONMENT.iter().any(|known| name == *known);
     command.env_clear().envs(env::vars_os().filter(|(name, _)| is_needed(name)));
-    // On Ctrl-C it is the one who asks that ends it.
-    command.process_group(0).spawn()
+    // On Ctrl-C it is the one who asks that ends it, with its process group: a session is one, too.
+    detach(&mut command, Vec::new(), Terminal::None);
+    command.spawn()
 }
 
 /// Starts the process, and writes `names` to it. It answers for as long as its input is open.

@@ -1,10 +1,13 @@
 //! Removes a server: exactly what its record says was made, in reverse.
 
-use std::fs::{self, File};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use linerate_control::atomic_file;
 use linerate_control::interface::InterfaceName;
 use linerate_control::usage;
+use zeroize::Zeroizing;
 
 use super::PublicKeyOf;
 use super::init::{lock, temporary};
@@ -101,10 +104,13 @@ pub(super) fn undo(
 /// Puts the file that was kept in its place.
 fn put_back(kept: &Path, file: &Path, context: Context<'_>) -> Result<(), Error> {
     context.reporter.step(&format!("mv {} {}", kept.display(), file.display()));
-    fs::rename(kept, file).map_err(Error::inaccessible(file))?;
-    // So that the rename is durable; ignore a failure, the file is there anyway.
-    if let Ok(folder) = File::open(file.parent().unwrap_or(Path::new("/"))) {
-        let _ = folder.sync_all();
-    }
-    Ok(())
+    let put = || {
+        let there = fs::metadata(kept)?;
+        let text = Zeroizing::new(fs::read(kept)?);
+        let owner = Some((there.uid(), there.gid()));
+        let temporary = format!(".{}.new", file.file_name().unwrap_or_default().display());
+        atomic_file::replace(file, temporary, &text, Some(there.permissions().mode() & 0o7777), owner)
+    };
+    put().map_err(Error::inaccessible(file))?;
+    remove_file(kept)
 }

@@ -32,7 +32,9 @@ pub fn run(command: Command) -> Result<ExitCode, String> {
         Command::Supervise { arguments } => {
             let program = std::env::current_exe().map(|own| own.with_file_name("linerate")).ok();
             let program = program.filter(|file| file.is_file()).unwrap_or_else(|| "linerate".into());
-            let error = std::process::Command::new(program).arg("supervise").args(arguments).exec();
+            let mut command = std::process::Command::new(program);
+            // Its own `--` is gone by now.
+            let error = command.args(["supervise", "--"]).args(arguments).exec();
             return Err(format!("cannot run linerate: {error}"));
         }
         _ => {}

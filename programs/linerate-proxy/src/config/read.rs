@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use linerate_control::tunnel_file::{Diagnostic, Severity};
+use linerate_control::characters::wide_encoding;
+use linerate_control::tunnel_file::{Diagnostic, Severity, name_odd_characters};
 use linerate_control::wg_config::is_typo_of;
 use linerate_control::zeroizing::Buffer;
 use zeroize::Zeroizing;
@@ -95,6 +96,10 @@ pub fn read(bytes: &[u8], environment: Environment<'_>) -> (ProxyFile, Vec<Diagn
         sections: vec![section(13, 1)],
         diagnostics: Vec::new(),
     };
+    if let Some(encoding) = wide_encoding(bytes) {
+        reader.error(1, 1, format!("the file seems to be {encoding}, and cannot be read"), "save it as UTF-8");
+        return (reader.file, reader.diagnostics);
+    }
     let mut place = Place { kind: Kind::Start, marked: None };
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     for (line, text) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
@@ -118,6 +123,7 @@ pub fn read(bytes: &[u8], environment: Environment<'_>) -> (ProxyFile, Vec<Diagn
         reader.error(1, 1, message, "set CheckAlive");
     }
     reader.diagnostics.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
+    name_odd_characters(bytes.split_inclusive(|&byte| byte == b'\n'), &mut reader.diagnostics);
     (reader.file, reader.diagnostics)
 }
 

@@ -60,7 +60,11 @@ pub fn wanted(method: &Method, uri: &Uri) -> Result<Wanted, &'static str> {
 
 /// Makes the head of a request that of one to the target itself.
 pub fn pass_on(head: &mut Parts, target: &Target) {
+    let protocol = upgrade(&head.headers).filter(|_| head.version == Version::HTTP_11);
     strip(&mut head.headers);
+    if let Some(protocol) = protocol {
+        ask_for(&mut head.headers, protocol);
+    }
     let path = head.uri.path_and_query().filter(|path| path.as_str().starts_with('/')).cloned();
     let path = path.or_else(|| {
         // `http://host?query` has no path.
@@ -73,6 +77,21 @@ pub fn pass_on(head: &mut Parts, target: &Target) {
     if let Ok(host) = HeaderValue::try_from(host) {
         head.headers.insert(header::HOST, host);
     }
+}
+
+/// The protocol that a request asks to go on with on its connection, or an answer agrees to (`Upgrade`).
+pub fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let is_asked = |value: &HeaderValue| {
+        value.to_str().is_ok_and(|value| value.split(',').any(|name| name.trim().eq_ignore_ascii_case("upgrade")))
+    };
+    let protocol = headers.get(header::UPGRADE)?;
+    headers.get_all(header::CONNECTION).iter().any(is_asked).then(|| protocol.clone())
+}
+
+/// Says on the next hop, too, that the connection goes on with `protocol`.
+pub fn ask_for(headers: &mut HeaderMap, protocol: HeaderValue) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, protocol);
 }
 
 /// Removes headers that are for one hop alone.
@@ -148,6 +167,23 @@ mod tests {
             head.headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         left.sort();
         assert_eq!(left, ["content-length: 0", "cookie: a=b", "host: example.org:8080"]);
+    }
+
+    #[test]
+    fn what_a_connection_is_to_become_is_passed_on() {
+        let passed = |version: Version, connection: &str| {
+            let request = Request::get("http://example.org/chat").version(version).header("Upgrade", "websocket");
+            let request = request.header("Connection", connection).header("Sec-WebSocket-Key", "x").body(()).unwrap();
+            let (mut head, ()) = request.into_parts();
+            pass_on(&mut head, &"example.org:80".parse().unwrap());
+            assert!(head.headers.contains_key("sec-websocket-key"));
+            [header::CONNECTION, header::UPGRADE].map(|name| head.headers.get(name).cloned())
+        };
+        let both = ["upgrade", "websocket"].map(|value| Some(HeaderValue::from_static(value)));
+        assert_eq!(passed(Version::HTTP_11, "Upgrade"), both);
+        assert_eq!(passed(Version::HTTP_11, "keep-alive, upgrade"), both);
+        assert_eq!(passed(Version::HTTP_11, "keep-alive"), [None, None], "it is for the proxy");
+        assert_eq!(passed(Version::HTTP_10, "Upgrade"), [None, None], "RFC 9110, 7.8");
     }
 
     #[test]

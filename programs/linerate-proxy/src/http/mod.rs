@@ -61,7 +61,15 @@ struct State {
 struct Handover {
     upgraded: OnUpgrade,
     /// What it is connected to. A refused one has nothing: dropped at once it would be reset, and the answer lost.
-    inside: Option<Box<dyn Stream>>,
+    inside: Option<Inside>,
+}
+
+/// A connection in the tunnel.
+enum Inside {
+    /// By CONNECT.
+    Connected(Box<dyn Stream>),
+    /// That of a request, which goes on with another protocol, as a WebSocket does.
+    Upgraded(OnUpgrade),
 }
 
 /// An HTTP proxy.
@@ -104,7 +112,7 @@ impl Http {
             && let Some((client, first)) = handed_over(upgraded).await
         {
             match inside {
-                Some(inside) => drop(relay(client, first, inside, &server.memory).await),
+                Some(inside) => join(client, first, inside, &server).await,
                 None => wait::close(client).await,
             }
         }
@@ -128,13 +136,19 @@ impl Http {
             None => match head::wanted(request.method(), request.uri()) {
                 Ok(Wanted::Tunnel(target)) => match server.connect(&target).await {
                     Ok(inside) => {
-                        hand_over(Some(inside));
+                        hand_over(Some(Inside::Connected(inside)));
                         return Response::new(Either::Left(Full::default()));
                     }
                     Err(failure) => failed(&failure),
                 },
                 Ok(Wanted::Request(_)) if !has_place(server, state) => failed(&Failure::Busy),
-                Ok(Wanted::Request(target)) => return pass_on(server, request, target).await,
+                Ok(Wanted::Request(target)) => {
+                    let mut answer = pass_on(server, request, target).await;
+                    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+                        hand_over(Some(Inside::Upgraded(hyper::upgrade::on(&mut answer))));
+                    }
+                    return answer;
+                }
                 Err(sentence) => text(StatusCode::BAD_REQUEST, sentence),
             },
         };
@@ -153,7 +167,22 @@ impl Http {
     }
 }
 
-/// A client's connection without HTTP, and what it has sent already.
+/// Passes on what a client and the other end say to each other after HTTP.
+async fn join(mut client: Box<dyn Stream>, first: Vec<u8>, inside: Inside, server: &Server) {
+    let inside = match inside {
+        Inside::Connected(inside) => inside,
+        Inside::Upgraded(upgraded) => {
+            let Some((inside, said)) = handed_over(upgraded).await else { return wait::close(client).await };
+            if wait::write_all(&mut *client, &said).await.is_err() {
+                return;
+            }
+            inside
+        }
+    };
+    let _ = relay(client, first, inside, &server.memory).await;
+}
+
+/// A connection without HTTP, and what it has sent already.
 async fn handed_over(upgraded: OnUpgrade) -> Option<(Box<dyn Stream>, Vec<u8>)> {
     let parts = upgraded.await.ok()?.downcast::<TokioIo<Io>>().ok()?;
     Some((parts.io.into_inner().into_inner()?, parts.read_buf.to_vec()))
@@ -176,6 +205,7 @@ async fn pass_on(server: &Arc<Server>, request: Request<Incoming>, target: Targe
     };
     let (mut head, body) = request.into_parts();
     head::pass_on(&mut head, &target);
+    let asks_for_upgrade = head.headers.contains_key(header::UPGRADE);
     let mut builder = hyper::client::conn::http1::Builder::new();
     builder.max_buf_size(LONGEST_HEAD).max_headers(MOST_HEADERS).preserve_header_case(true);
     let taken = Arc::new(AtomicU64::new(0));
@@ -186,13 +216,21 @@ async fn pass_on(server: &Arc<Server>, request: Request<Incoming>, target: Targe
     });
     let outcome = async {
         let (mut sender, connection) = builder.handshake(TokioIo::new(Io::new(inside))).await?;
-        tokio::spawn(connection);
+        tokio::spawn(connection.with_upgrades());
         sender.send_request(Request::from_parts(head, body)).await
     };
     match unless_silent(outcome, &taken, SILENCE).await {
         None => failed(&server.counted::<()>(Err(Failure::TimedOut)).unwrap_err()),
+        Some(Ok(answer)) if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !asks_for_upgrade => {
+            text(StatusCode::BAD_GATEWAY, &format!("{target} goes on with another protocol, which nobody asked for"))
+        }
         Some(Ok(mut answer)) => {
+            let is_agreed = matches!(answer.status(), StatusCode::SWITCHING_PROTOCOLS | StatusCode::UPGRADE_REQUIRED);
+            let protocol = head::upgrade(answer.headers()).filter(|_| is_agreed);
             head::strip(answer.headers_mut());
+            if let Some(protocol) = protocol {
+                head::ask_for(answer.headers_mut(), protocol);
+            }
             *answer.version_mut() = hyper::Version::HTTP_11;
             answer.map(Either::Right)
         }

@@ -61,6 +61,7 @@ pub(crate) fn host() -> Host {
         recorder: Mutex::new(Recorder::new(Path::new("/nonexistent"), Histories::open(state.path()).unwrap())),
         hosts: Hosts::new("127.0.0.1:7789".parse().ok(), &[]),
         proxy: None,
+        mount: Mount::default(),
         zone: TimeZone::UTC,
     };
     Host { server: Arc::new(server), state, asked }

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    linerate_cli::close_memory();
+    linerate_cli::begin();
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_default();
     linerate_wg::wg::main(&program.to_string_lossy(), &arguments.collect::<Vec<OsString>>())

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 
+use linerate_control::characters::{Odd, visible, without_comment};
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::wg_config::{self, Mode, ParseError, ValueError};
 
@@ -34,23 +35,25 @@ fn read(file: &OsStr, mode: Mode) -> Result<DeviceUpdate, String> {
     if input.text.len() >= FILE_MAX {
         return Err(format!("{} is too large: the limit is {} MiB", file.display(), FILE_MAX >> 20));
     }
-    wg_config::parse(&input.text, mode, &mut System).map_err(|bad| explain(&bad, file))
+    wg_config::parse(&input.text, mode, &mut System).map_err(|bad| explain(&bad, &input.text, file))
 }
 
 /// The largest file accepted, in bytes: a million peers of 500.
 const FILE_MAX: usize = 512 << 20;
 
-/// The message of `wg`, followed by the line and a hint.
-pub fn explain(bad: &ParseError, file: &OsStr) -> String {
+/// The message of `wg`, followed by the line of the `text`, a hint, and a character there that is not seen or taken for
+/// another.
+pub fn explain(bad: &ParseError, text: &[u8], file: &OsStr) -> String {
     let conclusion = match bad {
         ParseError::Value { reason: ValueError::Environment(_), .. } => return bad.to_string(),
         ParseError::MissingPublicKey => "Invalid configuration",
         ParseError::Line { .. } | ParseError::Value { .. } => "Configuration parsing error",
     };
-    let place = match (bad.line(), bad.hint()) {
-        (Some(line), Some(hint)) => format!("\n{}:{line}: {hint}", file.display()),
-        (Some(line), None) => format!("\n{}:{line}: here", file.display()),
-        (None, _) => String::new(),
-    };
-    format!("{bad}\n{conclusion}{place}")
+    let place = bad.line().map(|line| {
+        let text = text.split(|&byte| byte == b'\n').nth(line - 1).unwrap_or_default();
+        let odd = Odd::first(without_comment(text)).map(|odd| format!("; there is {odd}"));
+        let hint = bad.hint().map_or_else(|| "here".to_owned(), |hint| hint.to_string());
+        format!("\n{}:{line}: {hint}{}", file.display(), odd.unwrap_or_default())
+    });
+    format!("{}\n{conclusion}{}", visible(&bad.to_string()), place.unwrap_or_default())
 }

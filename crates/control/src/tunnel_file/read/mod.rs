@@ -11,9 +11,11 @@ pub(crate) use self::peer::PeerSection;
 use self::peer::Peers;
 use super::group::{self, InvalidGroup};
 use super::values::InvalidValue;
-use super::{Diagnostic, Names, Severity, TunnelFile, settings};
+use super::{Diagnostic, Names, Severity, TunnelFile, name_odd_characters, settings};
+use crate::characters::{Odd, ascii_twin};
 use crate::document::{Document, Entry, LineKind, Section, SectionKind, Setting};
 use crate::interface::InterfaceName;
+use crate::keys::PublicKey;
 use crate::wg_config::is_typo_of;
 
 pub(super) fn read(
@@ -21,6 +23,7 @@ pub(super) fn read(
     interface: &InterfaceName,
     names: &dyn Names,
     with_disabled: bool,
+    own: Option<&PublicKey>,
 ) -> (TunnelFile, Vec<Diagnostic>) {
     let mut reader = Reader {
         file: TunnelFile::empty(interface),
@@ -29,6 +32,11 @@ pub(super) fn read(
         diagnostics: Diagnostics(Vec::new()),
         names,
     };
+    if let Some(encoding) = document.wide_encoding() {
+        let message = format!("the file seems to be {encoding}, and cannot be read");
+        reader.diagnostics.error(Span { line: 1, column: 1 }, message, "save it as UTF-8");
+        return reader.finish();
+    }
     if document.has_byte_order_mark() {
         let message = "the file begins with a byte order mark, which wg rejects";
         reader.diagnostics.warn(Span { line: 1, column: 1 }, message, "save it as UTF-8 without one");
@@ -39,13 +47,25 @@ pub(super) fn read(
             SectionKind::DisabledPeer if !with_disabled => reader.disabled(section, line),
             SectionKind::Peer | SectionKind::DisabledPeer => {
                 let header = line + section.header();
-                reader.peers.add(section.peer(header, index), index, line, header, &mut reader.diagnostics);
+                let read = section.peer(header, index);
+                if own.is_some() && read.public_key() == own {
+                    let message = "this peer has the interface's own public key, and is left out";
+                    reader.diagnostics.warn(
+                        Span { line: header, column: 1 },
+                        message,
+                        "an interface is not its own peer",
+                    );
+                } else {
+                    reader.peers.add(read, index, line, header, &mut reader.diagnostics);
+                }
             }
             _ => reader.section(section, line),
         }
         line += section.line_count();
     }
-    reader.finish()
+    let (file, mut diagnostics) = reader.finish();
+    name_odd_characters(document.sections().iter().flat_map(Section::lines), &mut diagnostics);
+    (file, diagnostics)
 }
 
 struct Reader<'a> {
@@ -151,6 +171,12 @@ impl Diagnostics {
         if memchr(0, text).is_some() {
             self.warn(span, "this line contains a NUL byte: everything after it is ignored", "remove it");
         }
+        if let LineKind::Comment(comment) = kind
+            && let Some(setting) = disguised(comment)
+        {
+            let message = format!("{} is not set: this line is taken for a comment", setting.name);
+            self.error(span, message, format!("write `#! {} = …`", setting.name));
+        }
         let LineKind::Entry(entry) = kind else { return None };
         let at = Located { entry, line };
         let setting = self.setting(&at, section)?;
@@ -159,6 +185,13 @@ impl Diagnostics {
         }
         seen.push(setting.name);
         let value = self.value(&setting, &at)?;
+        // A shell takes it for a part of a word.
+        if setting.whole_line
+            && let Some(odd) = Odd::first_invisible(text.trim_ascii_end())
+        {
+            let hint = odd.hint().unwrap_or_default();
+            self.warn(Span { line, column: odd.column }, format!("in the command is {odd}"), hint);
+        }
         Some((setting, at, value))
     }
 
@@ -260,6 +293,17 @@ impl Diagnostics {
     fn add(&mut self, severity: Severity, span: Span, message: String, hint: Option<String>) {
         self.0.push(Diagnostic { severity, line: span.line, column: span.column, message, hint });
     }
+}
+
+/// The setting that a comment would be but for characters that are not seen or taken for others.
+fn disguised(comment: &[u8]) -> Option<&'static Setting> {
+    let name = comment.strip_prefix(b"!").filter(|text| !text.is_ascii())?;
+    let name = &name[..memchr(b'=', name)?];
+    Odd::first(name)?;
+    let plain = String::from_utf8_lossy(name);
+    let plain: String = plain.chars().filter_map(ascii_twin).filter(char::is_ascii_alphanumeric).collect();
+    let is_meant = |known: &&Setting| known.marked && known.name.eq_ignore_ascii_case(&plain);
+    settings::all().find(is_meant)
 }
 
 fn header(section: SectionKind) -> &'static str {

@@ -67,6 +67,11 @@ pub(super) struct Peers {
 }
 
 impl PeerSection {
+    /// The key of its peer, if it has a valid one.
+    pub(super) fn public_key(&self) -> Option<&PublicKey> {
+        self.peer.as_ref().map(|peer| &peer.public_key)
+    }
+
     /// Reads a section that is in a file in this place: the line of its header and its index.
     pub(crate) fn read(section: &Section, line: usize, index: usize) -> Self {
         let mut diagnostics = Diagnostics::default();

@@ -33,6 +33,11 @@ pub(super) fn address_family([_, family]: [u8; 2]) -> u16 {
     family.into()
 }
 
+/// There is no call that marks all of them.
+pub(super) fn close_all_on_exec() -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// A socket whose calls never block. Programs that this process starts do not inherit it.
 pub(crate) fn nonblocking_socket(domain: AddressFamily, kind: SocketType) -> io::Result<OwnedFd> {
     let socket = os::socket(domain, kind)?;

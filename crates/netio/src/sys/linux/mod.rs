@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 pub(super) mod control;
+pub(super) mod descriptors;
 #[cfg(feature = "forbidden-calls")]
 pub(crate) mod forbidden_calls;
 pub(crate) mod interface;
@@ -9,6 +10,8 @@ pub(crate) mod options;
 pub(crate) mod signal;
 pub(crate) mod steering;
 pub(crate) mod trap;
+
+pub(super) use descriptors::close_all_on_exec;
 
 const _: () = assert!(std::mem::offset_of!(libc::sockaddr_in, sin_family) == 0);
 

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use linerate_control::characters::decoded;
 use linerate_control::zeroizing::Buffer;
 use linerate_server::import::{Input, InputFile, SQLITE_MAGIC, is_wanted_file};
 use linerate_tunnel::Interruption;
@@ -116,7 +117,7 @@ fn add(path: &Path, file: OwnedFd, input: &mut Input, bytes: &mut u64) -> Result
     let mut buffer = Buffer::with_capacity(content.len());
     buffer.extend(&content);
     let path = path.to_str().ok_or_else(|| format!("{}: this path is not UTF-8", path.display()))?;
-    input.files.push(InputFile { path: path.to_owned(), bytes: buffer });
+    input.files.push(InputFile { path: path.to_owned(), bytes: decoded(buffer) });
     Ok(())
 }
 

@@ -82,6 +82,8 @@ pub struct Tunnel {
     pub table_off: bool,
     /// The interfaces between which and the tunnel the host forwards, by the file.
     pub gateway: Vec<String>,
+    /// The file says `Gateway = auto`.
+    pub gateway_is_auto: bool,
     /// What the host's firewall has to hold up for it.
     pub protection: Protection,
     /// Allowed IPs that the file gives to more than one peer.

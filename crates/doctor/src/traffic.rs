@@ -253,7 +253,7 @@ fn too_large(evidence: &Evidence) -> Option<Finding> {
 /// For hosts that are gateways, by the tunnel's file or by rules for network address translation.
 fn forwarding(evidence: &Evidence) -> Vec<Finding> {
     let (host, tunnel) = (&evidence.host, &evidence.tunnel);
-    let mut findings = Vec::new();
+    let mut findings: Vec<Finding> = gateway_missing(evidence).into_iter().collect();
     let families = [false, true].into_iter().filter(|is_v6| is_gateway(evidence, *is_v6));
     let mut forwarded = Vec::new();
     for is_v6 in families {
@@ -331,6 +331,36 @@ fn is_forwarding_off(evidence: &Evidence, is_v6: bool) -> bool {
     } else {
         value(format!("net.ipv4.conf.{name}.forwarding")).as_deref() == Some("0")
     }
+}
+
+/// Interfaces of the gateway that are not there: the file is another host's, or they were renamed since.
+fn gateway_missing(evidence: &Evidence) -> Option<Finding> {
+    let (host, tunnel) = (&evidence.host, &evidence.tunnel);
+    let missing: Vec<&str> =
+        tunnel.gateway.iter().map(String::as_str).filter(|name| host.link(name).is_none()).collect();
+    let (first, uplink) = (missing.first()?, host.uplink.as_deref());
+    let is_open = uplink.is_some_and(|uplink| tunnel.gateway.iter().any(|name| name == uplink));
+    let way = match uplink {
+        Some(uplink) => format!("the default route leads over {uplink}"),
+        None => "this host has no default route".to_owned(),
+    };
+    let file = tunnel.file.as_deref().unwrap_or("the tunnel's file");
+    let remedy = if tunnel.gateway_is_auto {
+        format!("`linerate reload {}` looks for the interface of the default route again", tunnel.name)
+    } else {
+        format!(
+            "`#! Gateway = auto` in {file} takes the interface of the default route; then `linerate reload {}`",
+            tunnel.name
+        )
+    };
+    let finding = Finding::new(
+        "gateway-interface-missing",
+        &tunnel.name,
+        format!("there is no interface {first}, to which the tunnel's packets are to be forwarded"),
+        format!("the gateway is for {}, and {way}", tunnel.gateway.join(", ")),
+        remedy,
+    );
+    Some(if is_open { finding.with(Severity::Warning) } else { finding })
 }
 
 fn forward_blocked(evidence: &Evidence, families: &[AddressFamily]) -> Option<Finding> {

@@ -332,6 +332,11 @@ const FAULTS: &[Fault] = &[
         e.host.ruleset = None;
         e.host.sysctls.insert("net.ipv4.conf.wg0.forwarding".into(), "0".into());
     }),
+    ("gateway-interface-missing", |e| {
+        gateway(e);
+        e.tunnel.gateway = vec!["eth7".into()];
+        e.host.uplink = None;
+    }),
     ("firewall-drops-forwarded", |e| {
         gateway(e);
         e.host.links[0].mtu = 1480;

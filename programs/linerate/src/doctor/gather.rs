@@ -18,7 +18,7 @@ use linerate_doctor::evidence::{Counters, Evidence, Host, OtherTunnel, Peer, Pro
 use linerate_doctor::{Finding, examine, security};
 use linerate_host::plan::foreign::{self, Obstacle};
 use linerate_host::ranges::is_link_local;
-use linerate_host::spec::{Forwarding, HostSpec, Inbound};
+use linerate_host::spec::{Forwarding, Gateway, HostSpec, Inbound};
 use linerate_host::state::HostState;
 use linerate_host::step::MAIN;
 use linerate_netio::process::peer;
@@ -244,6 +244,7 @@ fn tunnel(status: &Status, device: &DeviceState, file: Option<&ConfigFile>) -> T
         file: status.file.clone(),
         table_off: file.is_some_and(|file| file.contents.table != Table::Auto),
         gateway: status.gateway.clone(),
+        gateway_is_auto: file.is_some_and(|file| file.contents.gateway == Gateway::Auto),
         protection: protection(&status.interface, file),
         allowed_ips_twice: file.map(twice).unwrap_or_default(),
         public_key: device.private_key.as_ref().and_then(|key| {

@@ -28,8 +28,8 @@ tells "iptables-legacy -nvL OUTPUT. shows the rules"
 rules "-A INPUT -i lo -j ACCEPT" "-P INPUT DROP"
 forget h1 wg1
 finds "a policy against what arrives" h1 wg1 firewall-drops-port no-handshake-nothing-arrives
-tells "of iptables-legacy, chain INPUT accepts them, and its policy is drop"
-command=$(grep -oE 'iptables-legacy -I INPUT -p udp --dport 50001 -j ACCEPT' "$WORK/doctor" | head -n 1)
+tells "of iptables-legacy drops the datagrams of peers: no rule of chain INPUT accepts them, and its policy is drop"
+command=$(grep -oE 'iptables-legacy -w -I INPUT -p udp --dport 50001 -j ACCEPT' "$WORK/doctor" | head -n 1)
 # shellcheck disable=SC2086
 on h1 $command
 on h1 iptables-legacy -A INPUT -i wg1 -j ACCEPT
@@ -39,7 +39,7 @@ healthy "that policy, after the command that was named" h1 wg1
 rules "-N guard" "-A INPUT -j guard" "-A guard -p udp -m udp ! --dport 53 -j REJECT"
 forget h1 wg1
 finds "a chain that rejects all ports but one" h1 wg1 firewall-drops-port no-handshake-nothing-arrives
-tells "of iptables-legacy, chain guard drops them"
+tells "of iptables-legacy drops the datagrams of peers: rule 1 of chain guard drops them"
 
 say "without nft"
 nft=$(type -P nft)
@@ -66,6 +66,6 @@ on h1 wg set wg1 peer "$(public h2)" allowed-ips 10.9.0.2/32 peer "$(public othe
 forget h2 wg2
 pings h2 10.9.0.1
 finds "a gateway whose answers are dropped" h1 wg1 firewall-drops-forwarded
-tells "no rule of table ip filter of iptables-legacy, chain FORWARD accepts them"
+tells "no rule of chain FORWARD accepts them"
 on h1 iptables-legacy -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 healthy "a gateway whose answers pass" h1 wg1

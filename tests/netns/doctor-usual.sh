@@ -57,4 +57,4 @@ RULES
 healthy "a server of clients that are off" h2 wg2
 on h2 nft 'flush set inet filter open'
 finds "and with its port closed" h2 wg2 firewall-drops-port
-tells 'nft insert rule inet filter input udp dport 50002 accept'
+tells "nft 'insert rule inet filter input udp dport 50002 accept'"

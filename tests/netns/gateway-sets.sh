@@ -57,14 +57,15 @@ judged closed forward "$known; iif { \"up0\", \"lo\" } accept"
 say "states, protocols, addresses"
 judged open forward 'ct state vmap { established : accept, related : accept, invalid : drop }; ct state new accept'
 judged closed forward 'ct state vmap { established : accept, related : accept, new : drop }; accept'
-judged closed forward "$known; meta l4proto { tcp, udp } accept"
+judged open forward "$known; meta l4proto { tcp, udp } accept"
+judged closed forward "$known; meta l4proto tcp accept"
 judged closed forward "$known; meta nfproto ipv4 accept"
 judged open forward "$known; meta nfproto ipv4 accept; meta nfproto ipv6 accept"
 judged open forward "$known; ip saddr 10.9.0.0/24 accept; ip6 saddr fd09::/64 accept"
 judged open forward "$known; ip saddr { 10.9.0.0/24, 10.10.0.0/20 } accept; ip6 saddr { fd09::/64, fd10::1 } accept"
 judged closed forward "$known; ip saddr 10.8.0.0/24 accept; ip6 saddr fd09::/64 accept"
 judged closed forward "$known; iifname \"wg1\" ip daddr 10.0.0.0/8 accept"
-judged closed forward "$known; limit rate 10/second accept"
+judged open forward "$known; limit rate 10/second accept"
 judged closed forward 'ip saddr != 10.8.0.0/24 drop; accept'
 judged open forward "ip saddr != { 10.9.0.0/24, 10.10.0.0/20 } oifname up0 drop; accept"
 judged open forward "$known; iifname wg1 oifname wg1 accept; ip daddr != { 10.0.0.0/8, 192.168.0.0/16 } accept; ip6 daddr != fc00::/7 accept"

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use linerate_host::plan::foreign::Obstacle;
 
 use crate::firewall::Ruleset;
 
@@ -81,6 +82,8 @@ pub struct Tunnel {
     pub table_off: bool,
     /// The interfaces between which and the tunnel the host forwards, by the file.
     pub gateway: Vec<String>,
+    /// The file says `Gateway = auto`.
+    pub gateway_is_auto: bool,
     /// What the host's firewall has to enforce for it.
     pub protection: Protection,
     /// Allowed IPs that the file gives to more than one peer.
@@ -161,6 +164,8 @@ pub struct Peer {
     pub destinations: Vec<IpNet>,
     /// Where datagrams to the endpoint go.
     pub endpoint_way: Option<Way>,
+    /// What drops its answers to this host.
+    pub answers_obstacle: Option<Obstacle>,
     /// Where packets to some of its allowed IPs go.
     pub ways: Vec<(IpNet, Way)>,
     /// What became of echo requests through the tunnel.
@@ -242,6 +247,10 @@ pub struct Host {
     pub reaches_ipv6: bool,
     /// Sysctls by their dotted names.
     pub sysctls: BTreeMap<String, String>,
+    /// What drops datagrams of new peers to the tunnel's port.
+    pub port_obstacles: Vec<Obstacle>,
+    /// What drops packets between the tunnel and the gateway's interfaces, or the uplink.
+    pub forward_obstacles: Vec<Obstacle>,
     /// The firewall.
     pub ruleset: Option<Ruleset>,
     /// There are tables of the older iptables as well, of which only those that filter are read.

@@ -100,6 +100,7 @@ pub const KINDS: &[Kind] = &[
     warning("traffic-unanswered"),
     error("reverse-path-filter"),
     error("forwarding-off"),
+    error("gateway-interface-missing"),
     error("firewall-drops-forwarded"),
     error("firewall-drops-tunnel"),
     error("mtu-black-hole"),

@@ -1,4 +1,6 @@
-//! A firewall, read from `nft -j list ruleset` and from the older iptables, and what becomes of a packet in it.
+//! The firewall, read from `nft -j list ruleset`, and what becomes of a packet in it: for what protects a tunnel, and for
+//! what the host sends. What other programs' firewalls drop of the tunnel's datagrams and of what a gateway forwards,
+//! [`linerate_host::verdict`] says, as it does when the tunnel is brought up.
 //!
 //! A condition that is not understood here (a match of iptables) may hold or fail. A packet counts as dropped only if
 //! it is dropped either way, and as passing only if it passes either way.
@@ -9,6 +11,7 @@ use std::net::IpAddr;
 use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
 use linerate_host::spec::AddressRange;
 use linerate_host::state::{Exception, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict};
+use linerate_host::step::AddressFamily;
 use serde_json::Value;
 
 /// All tables.
@@ -68,6 +71,8 @@ enum Condition {
     Backwards(bool),
     /// It matches all fields of one of these elements (a concatenation).
     AnyOf(bool, Vec<Vec<Condition>>),
+    /// A match of iptables, whose values `nft` does not show.
+    Match,
     Unknown,
 }
 
@@ -115,20 +120,9 @@ pub struct Packet<'a> {
 /// Some interface other than `lo`. No interface can have this name.
 pub const ANY_INTERFACE: &str = "/";
 
-/// What made the rules of a table, and would undo changes that it does not know of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keeper {
-    /// Somebody by hand, or a program that is not known.
-    Unknown,
-    Iptables,
-    Ufw,
-    Firewalld,
-}
-
 /// Where a packet is dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drop {
-    keeper: Keeper,
     /// The iptables that keeps the table, if that is one of the older kind.
     program: Option<String>,
     /// `inet filter`.
@@ -151,26 +145,6 @@ impl Drop {
             format!("no rule of table {}{of}, chain {} accepts them, and its policy is drop", self.table, self.chain)
         } else {
             format!("a rule of table {}{of}, chain {} drops them{counted}", self.table, self.chain)
-        }
-    }
-
-    /// The command that lets datagrams to a port pass.
-    #[must_use]
-    pub fn accept_port(&self, port: u16) -> String {
-        let of_nftables = if self.table.starts_with("ip6 ") { "ip6tables" } else { "iptables" };
-        let iptables = self.program.as_deref().unwrap_or(of_nftables);
-        match self.keeper {
-            Keeper::Firewalld => {
-                format!("`firewall-cmd --permanent --add-port={port}/udp`, then `firewall-cmd --reload`")
-            }
-            Keeper::Ufw => format!("`ufw allow {port}/udp`"),
-            Keeper::Iptables => {
-                format!("`{iptables} -I {} -p udp --dport {port} -j ACCEPT`, and where rules are kept", self.chain)
-            }
-            Keeper::Unknown => format!(
-                "`nft insert rule {} {} udp dport {port} accept`, and in the file that these rules come from",
-                self.table, self.chain
-            ),
         }
     }
 
@@ -242,28 +216,42 @@ impl Ruleset {
         Some(ruleset)
     }
 
-    /// Adds the tables of the older iptables, given as base chains with all chains of their tables.
-    pub fn add_legacy(&mut self, bases: &[ForeignChain]) {
+    /// Adds what `nft` does not show of other programs' firewalls: the tables of the older iptables, and the rules of
+    /// chains with matches of iptables, which `nft` names without their values.
+    pub fn add_foreign(&mut self, bases: &[ForeignChain]) {
         for base in bases {
+            let program = base.iptables.clone().filter(|_| base.is_legacy);
             let (family, table) = base.table.split_once(' ').unwrap_or_default();
             for (name, rules) in &base.rules {
-                let is_it = |chain: &Chain| chain.program == base.iptables && chain.place() == (family, table, name);
-                let at = self.chains.iter().position(is_it).unwrap_or_else(|| {
-                    self.chains.push(Chain {
-                        program: base.iptables.clone(),
-                        family: family.into(),
-                        table: table.into(),
-                        name: name.clone(),
-                        base: None,
-                        rules: rules.iter().map(legacy_rule).collect(),
-                    });
-                    self.chains.len() - 1
-                });
-                if *name == base.chain {
+                let is_it = |chain: &Chain| chain.program == program && chain.place() == (family, table, name);
+                let rules = || rules.iter().map(foreign_rule).collect();
+                let at = match self.chains.iter().position(is_it) {
+                    Some(at)
+                        if self.chains[at].rules.iter().any(|rule| rule.conditions.contains(&Condition::Match)) =>
+                    {
+                        self.chains[at].rules = rules();
+                        at
+                    }
+                    Some(at) => at,
+                    // Without `nft`, its chains are here alone.
+                    None => {
+                        self.chains.push(Chain {
+                            program: program.clone(),
+                            family: family.into(),
+                            table: table.into(),
+                            name: name.clone(),
+                            base: None,
+                            rules: rules(),
+                        });
+                        self.chains.len() - 1
+                    }
+                };
+                if *name == base.chain && self.chains[at].base.is_none() {
                     let hook = match base.hook {
                         ForeignHook::Forward => "forward",
                         ForeignHook::Input => "input",
                         ForeignHook::Output => "output",
+                        ForeignHook::Prerouting => "prerouting",
                     };
                     self.chains[at].base = Some(Base { hook: hook.into(), priority: 0, drops: base.drops });
                 }
@@ -307,7 +295,6 @@ impl Ruleset {
             let Outcomes { goes_on, accepted, dropped } = self.walk(chain, packet, &mut mark, 0);
             let by_policy = (goes_on && drops).then(|| chain.drop(None, true));
             let Some(drop) = by_policy.or(dropped) else { continue };
-            let drop = Drop { keeper: self.keeper(&drop), ..drop };
             if !accepted && (drops || !goes_on) {
                 return Fate::Dropped(drop);
             }
@@ -337,17 +324,6 @@ impl Ruleset {
             packets.extend(fits.unwrap_or_default());
         }
         packets
-    }
-
-    fn keeper(&self, drop: &Drop) -> Keeper {
-        let is_there = |chain: &&Chain| chain.program == drop.program && chain.table_name() == drop.table;
-        let has = |is: fn(&str) -> bool| self.chains.iter().filter(is_there).any(|chain| is(&chain.name));
-        match &*drop.table {
-            "inet firewalld" | "ip firewalld" | "ip6 firewalld" => Keeper::Firewalld,
-            "ip filter" | "ip6 filter" if has(|chain| chain.starts_with("ufw")) => Keeper::Ufw,
-            "ip filter" | "ip6 filter" if has(|chain| chain == "INPUT") => Keeper::Iptables,
-            _ => Keeper::Unknown,
-        }
     }
 
     /// Whether some rule gives packets from this network another source address.
@@ -459,14 +435,7 @@ impl Chain {
     }
 
     fn drop(&self, packets: Option<u64>, by_policy: bool) -> Drop {
-        Drop {
-            keeper: Keeper::Unknown,
-            program: self.program.clone(),
-            table: self.table_name(),
-            chain: self.name.clone(),
-            packets,
-            by_policy,
-        }
+        Drop { program: self.program.clone(), table: self.table_name(), chain: self.name.clone(), packets, by_policy }
     }
 }
 
@@ -524,7 +493,7 @@ impl Condition {
                     |element: &Vec<Self>| element.iter().map(|field| field.holds(packet, mark)).fold(Truth::Yes, and);
                 (expected, elements.iter().map(fits).fold(Truth::No, or))
             }
-            Self::Unknown => return Truth::Perhaps,
+            Self::Match | Self::Unknown => return Truth::Perhaps,
         };
         match (truth, expected) {
             (truth, true) => truth,
@@ -629,8 +598,8 @@ fn chain(object: &Value) -> Option<Chain> {
     })
 }
 
-/// A rule of the older iptables.
-fn legacy_rule(rule: &ForeignRule) -> Rule {
+/// A rule as linerate reads it from the kernel or from iptables.
+fn foreign_rule(rule: &ForeignRule) -> Rule {
     let mut conditions = Vec::new();
     conditions.extend(rule.incoming.iter().map(|it| Condition::Incoming(!it.inverted, vec![it.name.clone()])));
     conditions.extend(rule.outgoing.iter().map(|it| Condition::Outgoing(!it.inverted, vec![it.name.clone()])));
@@ -649,7 +618,11 @@ fn legacy_rule(rule: &ForeignRule) -> Rule {
         Exception::Ports(first, last) => Condition::Port(false, vec![(*first, *last)]),
         Exception::Unread => Condition::Unknown,
     }));
-    conditions.extend((rule.is_for_some || rule.has_others).then_some(Condition::Unknown));
+    conditions.extend(rule.family.map(|family| {
+        Condition::Family(true, vec![if family == AddressFamily::V6 { "ipv6" } else { "ipv4" }.to_owned()])
+    }));
+    let is_doubtful = rule.is_for_some || rule.has_others || rule.is_limited || rule.is_for_host.is_some();
+    conditions.extend(is_doubtful.then_some(Condition::Unknown));
     let verdict = match &rule.verdict {
         ForeignVerdict::Continue => Verdict::Continue,
         ForeignVerdict::Accept => Verdict::Accept,
@@ -714,7 +687,8 @@ fn read_rule<'a>(object: &'a Value, named: &Named<'a>) -> Vec<Rule> {
                 Some("MASQUERADE" | "SNAT") => rule.is_masquerade = true,
                 Some("TCPMSS") => rule.sets_segment_size = true,
                 Some("MARK" | "CONNMARK") => rule.sets_mark = Some(None),
-                _ if text(value, "type") == Some("match") => rule.conditions.push(Condition::Unknown),
+                Some("comment") => {}
+                _ if text(value, "type") == Some("match") => rule.conditions.push(Condition::Match),
                 _ => {}
             },
             "log" | "comment" | "notrack" | "flow" | "last" => {}
@@ -952,14 +926,8 @@ mod tests {
     #[test]
     fn a_rule_that_drops_is_found_with_its_counter() {
         let drop = ruleset("input", "accept", &[&rule(&[TO_PORT, DROP])]).drops(&to_port("input", 51820, false, false));
-        let expected = Drop {
-            keeper: Keeper::Unknown,
-            program: None,
-            table: "inet t".into(),
-            chain: "c".into(),
-            packets: Some(7),
-            by_policy: false,
-        };
+        let expected =
+            Drop { program: None, table: "inet t".into(), chain: "c".into(), packets: Some(7), by_policy: false };
         assert_eq!(drop, Some(expected));
         let other = ruleset("input", "accept", &[&rule(&[TO_PORT, DROP])]);
         assert_eq!(other.drops(&to_port("input", 51821, false, false)), None);
@@ -973,6 +941,7 @@ mod tests {
             hook,
             tool: FirewallTool::Other,
             iptables: Some("iptables-legacy".into()),
+            is_legacy: true,
             drops,
             rules: [(chain.to_owned(), rules)].into(),
         }
@@ -984,13 +953,12 @@ mod tests {
             |verdict| ForeignRule { protocol: Some(17), ports: Some((51820, 51820)), verdict, ..Default::default() };
         let drops = |policy, rules: Vec<ForeignRule>, packet: &Packet<'_>| {
             let mut all = ruleset("input", "accept", &[]);
-            all.add_legacy(&[legacy(ForeignHook::Input, "INPUT", policy, rules)]);
+            all.add_foreign(&[legacy(ForeignHook::Input, "INPUT", policy, rules)]);
             all.drops(packet)
         };
         let packet = to_port("input", 51820, false, false);
         let drop = drops(false, vec![rule(ForeignVerdict::Drop)], &packet).unwrap();
         assert_eq!(drop.place(), "a rule of table ip filter of iptables-legacy, chain INPUT drops them");
-        assert!(drop.accept_port(51820).starts_with("`iptables-legacy -I INPUT -p udp --dport 51820 -j ACCEPT`"));
         assert_eq!(drop.show(), "iptables-legacy -nvL INPUT");
         assert!(drops(true, vec![], &packet).unwrap().by_policy);
         let known = ForeignRule { states: Some(6), verdict: ForeignVerdict::Accept, ..ForeignRule::default() };
@@ -1029,9 +997,9 @@ mod tests {
         input.rules.insert("ufw-x".into(), vec![drop]);
         input.rules.insert("OUTPUT".into(), Vec::new());
         let output = ForeignChain { chain: "OUTPUT".into(), hook: ForeignHook::Output, drops: true, ..input.clone() };
-        all.add_legacy(&[input, output]);
+        all.add_foreign(&[input, output]);
         let there = all.drops(&to_port("input", 1, false, false)).unwrap();
-        assert_eq!((&*there.chain, there.keeper), ("ufw-x", Keeper::Ufw));
+        assert_eq!(there.chain, "ufw-x");
         let sent = all.drops(&to_port("output", 1, false, false)).unwrap();
         assert!(sent.by_policy && sent.program.as_deref() == Some("iptables-legacy"));
     }
@@ -1254,19 +1222,18 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_that_of_what_keeps_the_rules() {
-        let of = |family: &str, table: &str, other: &str| {
-            let chain = |name: &str, more: &str| {
-                format!(r#"{{"chain":{{"family":"{family}","table":"{table}","name":"{name}"{more}}}}}"#)
-            };
-            let base = chain("INPUT", r#","hook":"input","prio":0,"policy":"drop""#);
-            let ruleset = Ruleset::parse(&format!(r#"{{"nftables":[{base},{}]}}"#, chain(other, ""))).unwrap();
-            ruleset.drops(&to_port("input", 5, false, family == "ip6")).unwrap().accept_port(5)
-        };
-        assert!(of("inet", "firewalld", "x").starts_with("`firewall-cmd --permanent --add-port=5/udp`"));
-        assert_eq!(of("ip", "filter", "ufw-user-input"), "`ufw allow 5/udp`");
-        assert!(of("ip6", "filter", "x").starts_with("`ip6tables -I INPUT -p udp --dport 5 -j ACCEPT`"));
-        assert!(of("inet", "filter", "x").starts_with("`nft insert rule inet filter INPUT udp dport 5 accept`"));
+    fn matches_of_iptables_are_taken_from_who_can_read_them() {
+        let json = r#"{"nftables":[{"chain":{"family":"ip","table":"filter","name":"INPUT","type":"filter",
+            "hook":"input","prio":0,"policy":"drop"}},{"rule":{"family":"ip","table":"filter","chain":"INPUT",
+            "expr":[{"xt":{"type":"match","name":"conntrack"}},{"accept":null}]}}]}"#;
+        let mut all = Ruleset::parse(json).unwrap();
+        let packet = to_port("input", 51820, false, false);
+        assert!(matches!(all.fate(&packet), Fate::MayPass(_)));
+        let known = ForeignRule { states: Some(6), verdict: ForeignVerdict::Accept, ..ForeignRule::default() };
+        let input = legacy(ForeignHook::Input, "INPUT", true, vec![known]);
+        all.add_foreign(&[ForeignChain { is_legacy: false, ..input }]);
+        assert!(all.drops(&packet).is_some_and(|drop| drop.by_policy && drop.program.is_none()));
+        assert_eq!(all.fate(&Packet { is_known: true, ..packet }), Fate::Passes);
     }
 
     #[test]

@@ -3,8 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use linerate_host::plan::foreign::Obstacle;
+use linerate_host::step::AddressFamily;
+
 use crate::evidence::{Evidence, INITIATION, Peer, Way};
-use crate::firewall::{ANY_INTERFACE, Packet, to_port};
+use crate::firewall::{Packet, to_port};
 use crate::traffic::reverse_path;
 use crate::{Finding, Severity};
 
@@ -276,29 +279,55 @@ fn nothing_known(evidence: &Evidence, peer: &Peer) -> Finding {
 /// A firewall in front of our port: for peers that begin themselves, and for answers where it forgets what was sent.
 fn port_blocked(evidence: &Evidence, silent: &[&Peer]) -> Option<Finding> {
     let tunnel = &evidence.tunnel;
-    let ruleset = evidence.host.ruleset.as_ref()?;
-    let alive = tunnel.peers.iter().any(Peer::is_alive);
-    let waits = tunnel.peers.iter().any(|peer| !peer.is_expected && !peer.is_suspended);
-    if tunnel.listen_port == 0 || (!waits && silent.is_empty()) || (waits && alive && silent.is_empty()) {
+    let begins = |peer: &&Peer| !peer.is_expected && !peer.is_suspended;
+    let waits =
+        tunnel.peers.iter().any(|peer| begins(&peer)) || (tunnel.peers.is_empty() && tunnel.protection.is_gateway);
+    let answers: Vec<&Obstacle> = silent.iter().filter_map(|peer| peer.answers_obstacle.as_ref()).collect();
+    if tunnel.listen_port == 0 || (!waits && answers.is_empty()) {
         return None;
     }
-    let drop = |device: Option<&str>, is_known, is_v6| {
-        let packet = to_port("input", tunnel.listen_port, is_known, is_v6);
-        ruleset.drops(&Packet { incoming: device.unwrap_or(ANY_INTERFACE), ..packet })
+    let mut obstacles: Vec<&Obstacle> = if waits { evidence.host.port_obstacles.iter().collect() } else { answers };
+    let connected: Vec<&Peer> = tunnel.peers.iter().filter(|peer| waits && peer.is_alive()).collect();
+    if !connected.is_empty() {
+        // A doubt is refuted by whoever came in. Those that come in elsewhere may be the only ones that shall.
+        obstacles.retain(|obstacle| obstacle.is_certain);
+        let over = |peer: &&Peer| evidence.host.uplink.clone().map(Way::Device) == peer.endpoint_way;
+        if !connected.iter().filter(|peer| begins(peer)).all(over) {
+            return None;
+        }
+    }
+    let (drops, why, remedy, severity) = told(obstacles)?;
+    let others = if connected.is_empty() { "" } else { "; peers that are connected are let in until they are idle" };
+    let severity = if connected.is_empty() { severity } else { severity.max(Severity::Warning) };
+    let what = format!("this host's firewall {drops} datagrams to the tunnel's port {}", tunnel.listen_port);
+    let finding = Finding::new("firewall-drops-port", &tunnel.name, what, why + others, remedy);
+    Some(finding.with(severity))
+}
+
+/// The verb, the reason, the remedy, and the severity of what is in the way; none if nothing is.
+pub(crate) fn told(mut obstacles: Vec<&Obstacle>) -> Option<(&'static str, String, String, Severity)> {
+    obstacles.sort_by_key(|obstacle| (!obstacle.is_certain, obstacle.family == Some(AddressFamily::V6)));
+    let worst = *obstacles.first()?;
+    let why = match &obstacles[..] {
+        [_] => worst.why.clone(),
+        [_, others @ ..] => {
+            let others: Vec<&str> = others.iter().map(|obstacle| &*obstacle.chain).collect();
+            format!("{}; so does {}", worst.why, others.join(", "))
+        }
+        [] => return None,
     };
-    let uplink = evidence.host.uplink.as_deref();
-    let of = |peer: &Peer| match &peer.endpoint_way {
-        Some(Way::Device(device)) => drop(Some(device), true, peer.endpoint.is_some_and(|it| it.is_ipv6())),
-        _ => None,
-    };
-    let drop = if waits { drop(uplink, false, false) } else { silent.iter().find_map(|peer| of(peer)) }?;
-    Some(Finding::new(
-        "firewall-drops-port",
-        &tunnel.name,
-        format!("this host's firewall drops datagrams to the tunnel's port {}", tunnel.listen_port),
-        drop.place(),
-        drop.accept_port(tunnel.listen_port),
-    ))
+    let mut commands: Vec<&str> = Vec::new();
+    for command in obstacles.iter().flat_map(|obstacle| &obstacle.commands) {
+        if !commands.contains(&command.as_str()) {
+            commands.push(command);
+        }
+    }
+    let mut remedy = format!("`{}`", commands.join("`, then `"));
+    if obstacles.iter().any(|obstacle| obstacle.is_forgotten) {
+        remedy += "; write it where these rules are kept, too: they are forgotten at the next start";
+    }
+    let (verb, severity) = if worst.is_certain { ("drops", Severity::Error) } else { ("may drop", Severity::Warning) };
+    Some((verb, why, remedy, severity))
 }
 
 fn keepalive(evidence: &Evidence, peer: &Peer) -> Option<Finding> {

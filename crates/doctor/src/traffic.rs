@@ -1,11 +1,12 @@
 //! Handshakes but no traffic: routes, allowed IPs, filters, forwarding, sizes.
 
-use std::net::IpAddr;
-
 use ipnet::IpNet;
+use linerate_host::plan::foreign::Obstacle;
+use linerate_host::step::AddressFamily;
 
 use crate::evidence::{Evidence, Peer, Probe, Way};
 use crate::firewall::Packet;
+use crate::handshake::told;
 use crate::{Finding, Severity, security};
 
 /// What an IP and UDP header and WireGuard add to a packet, over IPv4 and over IPv6.
@@ -252,8 +253,9 @@ fn too_large(evidence: &Evidence) -> Option<Finding> {
 /// For hosts that are gateways, by the tunnel's file or by rules for network address translation.
 fn forwarding(evidence: &Evidence) -> Vec<Finding> {
     let (host, tunnel) = (&evidence.host, &evidence.tunnel);
-    let mut findings = Vec::new();
+    let mut findings: Vec<Finding> = gateway_missing(evidence).into_iter().collect();
     let families = [false, true].into_iter().filter(|is_v6| is_gateway(evidence, *is_v6));
+    let mut forwarded = Vec::new();
     for is_v6 in families {
         if is_forwarding_off(evidence, is_v6) {
             let uplink = host.uplink.as_deref().unwrap_or("UPLINK");
@@ -281,9 +283,10 @@ fn forwarding(evidence: &Evidence) -> Vec<Finding> {
                 command,
             ));
         } else {
-            findings.extend(forward_blocked(evidence, is_v6));
+            forwarded.push(if is_v6 { AddressFamily::V6 } else { AddressFamily::V4 });
         }
     }
+    findings.extend(forward_blocked(evidence, &forwarded));
     let is_gateway = is_gateway(evidence, false) || is_gateway(evidence, true);
     let narrower = host.uplink.as_ref().and_then(|uplink| host.link(uplink)).is_some_and(|link| link.mtu > tunnel.mtu);
     if is_gateway
@@ -330,42 +333,43 @@ fn is_forwarding_off(evidence: &Evidence, is_v6: bool) -> bool {
     }
 }
 
-fn forward_blocked(evidence: &Evidence, is_v6: bool) -> Option<Finding> {
+/// Interfaces of the gateway that are not there: the file is another host's, or they were renamed since.
+fn gateway_missing(evidence: &Evidence) -> Option<Finding> {
     let (host, tunnel) = (&evidence.host, &evidence.tunnel);
-    let ruleset = host.ruleset.as_ref()?;
-    let devices = if tunnel.gateway.is_empty() { host.uplink.as_slice() } else { &tunnel.gateway[..] };
-    let client: IpAddr = tunnel
-        .peers
-        .iter()
-        .flat_map(|peer| &peer.allowed_ips)
-        .find(|net| net.addr().is_ipv6() == is_v6 && net.prefix_len() > 0)?
-        .addr();
-    let out = |device| Packet {
-        hook: "forward",
-        incoming: &tunnel.name,
-        outgoing: device,
-        protocol: "udp",
-        source: Some(client),
-        is_v6,
-        ..Packet::default()
+    let missing: Vec<&str> =
+        tunnel.gateway.iter().map(String::as_str).filter(|name| host.link(name).is_none()).collect();
+    let (first, uplink) = (missing.first()?, host.uplink.as_deref());
+    let is_open = uplink.is_some_and(|uplink| tunnel.gateway.iter().any(|name| name == uplink));
+    let way = match uplink {
+        Some(uplink) => format!("the default route leads over {uplink}"),
+        None => "this host has no default route".to_owned(),
     };
-    devices.iter().find_map(|device| {
-        let there = out(device);
-        let back = Packet {
-            incoming: device,
-            outgoing: &tunnel.name,
-            source: None,
-            destination: Some(client),
-            is_known: true,
-            ..there.clone()
-        };
-        let drop = ruleset.drops(&there).or_else(|| ruleset.drops(&back))?;
-        Some(Finding::new(
-            "firewall-drops-forwarded",
-            &tunnel.name,
-            format!("this host's firewall drops what it should forward between {} and {device}", tunnel.name),
-            drop.place(),
-            format!("accept packets between {} and {device} there; `{}` shows the rules", tunnel.name, drop.show()),
-        ))
-    })
+    let file = tunnel.file.as_deref().unwrap_or("the tunnel's file");
+    let remedy = if tunnel.gateway_is_auto {
+        format!("`linerate reload {}` looks for the interface of the default route again", tunnel.name)
+    } else {
+        format!(
+            "`#! Gateway = auto` in {file} takes the interface of the default route; then `linerate reload {}`",
+            tunnel.name
+        )
+    };
+    let finding = Finding::new(
+        "gateway-interface-missing",
+        &tunnel.name,
+        format!("there is no interface {first}, to which the tunnel's packets are to be forwarded"),
+        format!("the gateway is for {}, and {way}", tunnel.gateway.join(", ")),
+        remedy,
+    );
+    Some(if is_open { finding.with(Severity::Warning) } else { finding })
+}
+
+fn forward_blocked(evidence: &Evidence, families: &[AddressFamily]) -> Option<Finding> {
+    let tunnel = &evidence.tunnel;
+    let meets = |obstacle: &&Obstacle| match obstacle.family {
+        Some(family) => families.contains(&family),
+        None => !families.is_empty(),
+    };
+    let (drops, why, remedy, severity) = told(evidence.host.forward_obstacles.iter().filter(meets).collect())?;
+    let what = format!("this host's firewall {drops} what it should forward for {}", tunnel.name);
+    Some(Finding::new("firewall-drops-forwarded", &tunnel.name, what, why, remedy).with(severity))
 }

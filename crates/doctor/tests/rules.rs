@@ -10,6 +10,7 @@ use linerate_doctor::evidence::{
 };
 use linerate_doctor::firewall::Ruleset;
 use linerate_doctor::{KINDS, Severity, examine, security};
+use linerate_host::plan::foreign::Obstacle;
 use proptest::prelude::*;
 
 fn net<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
@@ -125,6 +126,18 @@ fn silent(evidence: &mut Evidence) {
 
 fn counted(evidence: &mut Evidence, name: &str, total: u64) {
     evidence.tunnel.counters.after.insert(name.into(), total);
+}
+
+/// What another program's firewall drops, or may drop.
+fn obstacle(is_certain: bool) -> Obstacle {
+    Obstacle {
+        family: None,
+        chain: "the chain INPUT of the firewall table ip filter".into(),
+        is_certain,
+        why: "rule 3 drops them".into(),
+        commands: vec!["ufw allow 51820/udp".into()],
+        is_forgotten: false,
+    }
 }
 
 /// A server with a client, whose address it translates.
@@ -261,7 +274,7 @@ const FAULTS: &[Fault] = &[
     ("firewall-drops-port", |e| {
         silent(e);
         peer(e).is_expected = false;
-        e.host.ruleset = ruleset("input", "drop", COUNT);
+        e.host.port_obstacles = vec![obstacle(true)];
     }),
     ("handshake-for-another-key", |e| {
         silent(e);
@@ -319,12 +332,17 @@ const FAULTS: &[Fault] = &[
         e.host.ruleset = None;
         e.host.sysctls.insert("net.ipv4.conf.wg0.forwarding".into(), "0".into());
     }),
+    ("gateway-interface-missing", |e| {
+        gateway(e);
+        e.tunnel.gateway = vec!["eth7".into()];
+        e.host.uplink = None;
+    }),
     ("firewall-drops-forwarded", |e| {
         gateway(e);
         e.host.links[0].mtu = 1480;
         e.tunnel.mtu = 1420;
         e.host.uplink = None;
-        e.host.ruleset = ruleset("forward", "drop", COUNT);
+        e.host.forward_obstacles = vec![obstacle(true)];
     }),
     ("firewall-drops-tunnel", |e| {
         peer(e).probe = Some(Probe { to: net("10.9.0.2"), answered: false, refused: None, sizes: None });
@@ -452,7 +470,7 @@ fn a_counter_that_grew_long_ago_is_no_fault_while_all_peers_are_there() {
 /// What is on healthy hosts, and looks like a fault at first.
 #[test]
 fn what_is_usual_is_no_fault() {
-    let usual: [Fault; 12] = [
+    let usual: [Fault; 13] = [
         ("an idle tunnel that nothing was sent through", |e| {
             silent(e);
             (peer(e).sent_before, peer(e).sent) = (148, 148);
@@ -496,11 +514,14 @@ fn what_is_usual_is_no_fault() {
             gateway(e);
             e.host.has_legacy_rules = true;
         }),
-        ("a firewall that lets the port pass on one interface", |e| {
-            silent(e);
+        ("a firewall that may drop what comes in, beside a client that came in", |e| {
             peer(e).is_expected = false;
-            let accept = r#"{"match":{"op":"==","left":{"meta":{"key":"iifname"}},"right":"eth0"}},{"accept":null}"#;
-            e.host.ruleset = ruleset("input", "drop", accept);
+            e.host.port_obstacles = vec![obstacle(false)];
+        }),
+        ("a firewall that drops what comes in by the uplink, and clients of another network", |e| {
+            peer(e).is_expected = false;
+            peer(e).endpoint_way = Some(device("lan0"));
+            e.host.port_obstacles = vec![obstacle(true)];
         }),
         ("a client that is off, beside one whose key was removed long ago", |e| {
             let off = Peer {

@@ -20,6 +20,7 @@ pub mod spec;
 pub mod state;
 pub mod step;
 pub mod transaction;
+pub mod verdict;
 
 #[cfg(not(target_os = "linux"))]
 pub use freebsd as system;

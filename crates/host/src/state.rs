@@ -87,6 +87,9 @@ pub struct ForeignChain {
     pub tool: FirewallTool,
     /// The program that keeps the table, if that is an iptables.
     pub iptables: Option<String>,
+    /// The rules are those of the older kind of iptables, beside nf_tables.
+    #[serde(default)]
+    pub is_legacy: bool,
     /// Whether it drops what no rule decides.
     pub drops: bool,
     /// The rules of the table's chains.
@@ -103,6 +106,8 @@ pub enum ForeignHook {
     Input,
     /// What the host sends.
     Output,
+    /// Whatever comes in, whether it is for the host or forwarded.
+    Prerouting,
 }
 
 /// What made a firewall.
@@ -122,6 +127,9 @@ pub enum FirewallTool {
 /// A foreign rule, as far as interfaces, addresses, states of connections, protocols and ports go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignRule {
+    /// How to find it among those of its chain: `rule 4`, or `rule 4 (handle 12)` where it has one.
+    #[serde(default)]
+    pub name: String,
     /// It is for packets from an interface that fits all of these.
     pub incoming: Vec<NamePattern>,
     /// It is for packets to an interface that fits all of these.
@@ -140,7 +148,13 @@ pub struct ForeignRule {
     pub ports: Option<(u16, u16)>,
     /// It is for packets that are none of these.
     pub exceptions: Vec<Exception>,
-    /// It has conditions that hold for some packets of every kind, such as a limit.
+    /// It is for packets to the host, or for those that are not.
+    #[serde(default)]
+    pub is_for_host: Option<bool>,
+    /// It is for packets up to a limit.
+    #[serde(default)]
+    pub is_limited: bool,
+    /// It has conditions that hold for some packets of every kind.
     pub is_for_some: bool,
     /// It has conditions that are not read.
     pub has_others: bool,

@@ -37,7 +37,6 @@ pub use crate::plan::messages::as_commands;
 use crate::state::{Foreign, HeldSysctl, HostState};
 use crate::step::{Implementation, Opening, Step};
 use crate::transaction::ApplyError;
-pub use foreign::legacy_chains;
 
 /// Default routes of tunnels are in tables of their own.
 pub const ONE_TABLE: bool = false;

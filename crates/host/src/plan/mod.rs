@@ -10,7 +10,7 @@ mod conflicts;
 mod dns;
 mod down;
 mod firewall;
-mod foreign;
+pub mod foreign;
 pub mod forwarding_guard;
 pub mod gateway;
 mod gateway_commands;

@@ -15,8 +15,10 @@ use linerate_control::tunnel_file::Table;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::uapi::{AEAD_IN_USE, socket};
 use linerate_doctor::evidence::{Counters, Evidence, Host, OtherTunnel, Peer, Probe, SESSION, Tunnel, Way};
-use linerate_doctor::firewall::Ruleset;
 use linerate_doctor::{Finding, examine, security};
+use linerate_host::plan::foreign::{self, Obstacle};
+use linerate_host::ranges::is_link_local;
+use linerate_host::spec::{Forwarding, Gateway, HostSpec, Inbound};
 use linerate_host::state::HostState;
 use linerate_host::step::MAIN;
 use linerate_netio::process::peer;
@@ -60,7 +62,7 @@ const NAME_TIMEOUT: Duration = Duration::from_secs(2);
 const CLOCK: Duration = Duration::from_secs(120);
 
 /// The firewall, read once for all tunnels: it may be large.
-type Firewall = OnceLock<Option<Ruleset>>;
+type Firewall = OnceLock<network::Firewall>;
 
 /// Examines tunnels, side by side.
 pub(super) fn examine_all(all: &[Status], probes: bool) -> Vec<Result<Examination, String>> {
@@ -81,13 +83,13 @@ pub(super) fn in_force(status: &Status) -> Result<(Vec<Finding>, bool), String> 
     Ok((security(&evidence), !needs_rules || evidence.host.ruleset.is_some()))
 }
 
-fn examine_one(status: &Status, all: &[Status], probes: bool, ruleset: &Firewall) -> Result<Examination, String> {
+fn examine_one(status: &Status, all: &[Status], probes: bool, firewall: &Firewall) -> Result<Examination, String> {
     let name = &status.interface;
     if status.is_unknown() {
         let reason = status.reason.as_deref().unwrap_or("the daemon does not respond");
         return Err(format!("{name}: cannot be examined: {reason}"));
     }
-    let evidence = gather(status, all, probes, ruleset)?;
+    let evidence = gather(status, all, probes, firewall)?;
     let confinement = confinement::findings(name, status);
     let mut findings = examine(&evidence);
     findings.extend(confinement);
@@ -109,7 +111,7 @@ fn gather(status: &Status, all: &[Status], probes: bool, firewall: &Firewall) ->
     }
     let begin = Instant::now();
     let state = linerate_host::linux::Host::open().and_then(|mut host| host.state());
-    let state = state.map_err(|error| format!("cannot read the host's network: {error}"))?;
+    let mut state = state.map_err(|error| format!("cannot read the host's network: {error}"))?;
     if state.link(name).is_none() {
         return Err(format!("{name}: its interface is in another network namespace; run this command there"));
     }
@@ -130,7 +132,9 @@ fn gather(status: &Status, all: &[Status], probes: bool, firewall: &Firewall) ->
 
     let cipher = tunnel.counters.after.keys().find_map(|name| name.strip_prefix(AEAD_IN_USE)).map(str::to_owned);
     let port = device.listen_port;
-    let ruleset = firewall.get_or_init(network::ruleset).clone();
+    let network::Firewall { ruleset, foreign } = firewall.get_or_init(network::firewall).clone();
+    state.foreign_chains = foreign;
+    let obstacles = Obstacles::of(&mut tunnel, &state);
     // Without the privilege to list tables the list is empty; a process that can read a ledger has the privilege.
     let can_list = state.nftables && (ruleset.is_some() || tunnel.protection.is_ours);
     let host = Host {
@@ -139,6 +143,8 @@ fn gather(status: &Status, all: &[Status], probes: bool, firewall: &Firewall) ->
         uplink: uplink(&state, false).or_else(|| uplink(&state, true)),
         reaches_ipv6: uplink(&state, true).is_some(),
         sysctls: network::sysctls(state.links.iter().map(|link| link.name.as_str())),
+        port_obstacles: obstacles.before_port,
+        forward_obstacles: obstacles.between,
         ruleset,
         has_legacy_rules: network::has_legacy_rules(),
         tables: can_list.then(|| state.firewall_tables.clone()),
@@ -151,6 +157,47 @@ fn gather(status: &Status, all: &[Status], probes: bool, firewall: &Firewall) ->
     };
     let machine = machine::machine(&times, &Times::read(pid), pid, cipher);
     Ok(Evidence { tunnel, others: others(all, name), host, machine })
+}
+
+/// What other programs' firewalls drop of what a tunnel needs.
+struct Obstacles {
+    before_port: Vec<Obstacle>,
+    between: Vec<Obstacle>,
+}
+
+impl Obstacles {
+    /// Looks for them, and for what drops the answers of peers.
+    fn of(tunnel: &mut Tunnel, state: &HostState) -> Self {
+        let uplinks: Vec<String> = [false, true].into_iter().filter_map(|is_v6| uplink(state, is_v6)).collect();
+        let is_beside = |link: &&linerate_host::state::Link| link.up && link.name != "lo" && link.name != tunnel.name;
+        let links: Vec<String> = state.links.iter().filter(is_beside).map(|link| link.name.clone()).collect();
+        let forwarding = Forwarding {
+            listen_port: Some(tunnel.listen_port).filter(|port| *port != 0),
+            // Packets from peer to peer, and new connections to peers, may be dropped on purpose.
+            isolated: true,
+            inbound: Inbound::Replies,
+            ..Forwarding::default()
+        };
+        let spec = HostSpec {
+            interface: tunnel.name.clone(),
+            addresses: tunnel.addresses.iter().filter(|net| !is_link_local(net)).copied().collect(),
+            allowed_ips: tunnel.peers.iter().flat_map(|peer| &peer.allowed_ips).copied().collect(),
+            forwarding,
+            ..HostSpec::default()
+        };
+        for peer in &mut tunnel.peers {
+            let answers = peer.endpoint.zip(peer.endpoint_way.as_ref()).and_then(|(endpoint, way)| match way {
+                Way::Device(device) => foreign::before_answers(&spec, state, device, endpoint.ip()),
+                Way::None(_) => None,
+            });
+            peer.answers_obstacle = answers;
+        }
+        let devices = if tunnel.gateway.is_empty() { &uplinks } else { &tunnel.gateway };
+        Self {
+            before_port: foreign::before_port(&spec, state, &links),
+            between: foreign::between(&spec, state, devices),
+        }
+    }
 }
 
 /// The tunnel's file, if it can be read.
@@ -197,6 +244,7 @@ fn tunnel(status: &Status, device: &DeviceState, file: Option<&ConfigFile>) -> T
         file: status.file.clone(),
         table_off: file.is_some_and(|file| file.contents.table != Table::Auto),
         gateway: status.gateway.clone(),
+        gateway_is_auto: file.is_some_and(|file| file.contents.gateway == Gateway::Auto),
         protection: protection(&status.interface, file),
         allowed_ips_twice: file.map(twice).unwrap_or_default(),
         public_key: device.private_key.as_ref().and_then(|key| {
@@ -258,6 +306,7 @@ fn peers(status: &Status, device: &DeviceState, file: Option<&ConfigFile>, state
             destinations: destinations.get(&peer.public_key).map(|nets| (*nets).clone()).unwrap_or_default(),
             endpoint_way: peer.endpoint.map(|endpoint| network::way(endpoint.ip(), device.fwmark)),
             ways,
+            answers_obstacle: None,
             probe: None,
             public_key: key,
         }

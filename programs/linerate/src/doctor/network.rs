@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 
 use linerate_doctor::evidence::{Link, Way};
 use linerate_doctor::firewall::Ruleset;
-use linerate_host::state::HostState;
+use linerate_host::linux::Host;
+use linerate_host::state::{ForeignChain, HostState};
 use linerate_netio::link;
 use linerate_probe::sockets;
 
@@ -86,17 +87,24 @@ pub(super) fn port_holder(port: u16) -> Option<String> {
     Some(format!("{} (process {})", name.trim(), process.file_name()?.to_string_lossy()))
 }
 
-/// The firewall; none without a program that shows it, or without the right to read it.
-pub(super) fn ruleset() -> Option<Ruleset> {
+/// The firewall, and the base chains of other programs' firewalls.
+#[derive(Clone, Default)]
+pub(super) struct Firewall {
+    /// None without a program that shows it, or without the right to read it.
+    pub(super) ruleset: Option<Ruleset>,
+    pub(super) foreign: Vec<ForeignChain>,
+}
+
+pub(super) fn firewall() -> Firewall {
+    let foreign = Host::open().and_then(|mut host| host.foreign()).map(|foreign| foreign.chains).unwrap_or_default();
     let of_nftables = output("nft", &["-j", "list", "ruleset"]).and_then(|json| Ruleset::parse(&json));
-    let legacy = linerate_host::linux::legacy_chains();
-    if of_nftables.is_none() && legacy.is_empty() {
-        return None;
+    if of_nftables.is_none() && foreign.is_empty() {
+        return Firewall::default();
     }
     // What one of them drops, the other cannot let pass.
     let mut ruleset = of_nftables.unwrap_or_default();
-    ruleset.add_legacy(&legacy);
-    Some(ruleset)
+    ruleset.add_foreign(&foreign);
+    Firewall { ruleset: Some(ruleset), foreign }
 }
 
 /// Whether there are tables of the older iptables, of which only those that filter are read.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::KNOWN;
-use super::rule::unread;
+use super::rule::{FOR_FEW, from_ports, unread};
 use crate::plan::opening::id;
 use crate::program::{self, WaitLimit};
 use crate::spec::AddressRange;
@@ -61,6 +61,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 fn take(foreign: &mut Foreign, family: &str, program: &str, text: &str) {
     let mut rules: BTreeMap<String, Vec<ForeignRule>> = BTreeMap::new();
     let mut dropping: Vec<String> = Vec::new();
+    let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
     for line in text.lines() {
         let words = words(line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -71,11 +72,15 @@ fn take(foreign: &mut Foreign, family: &str, program: &str, text: &str) {
             }
             ["-N", chain] => drop(rules.entry(chain.to_owned()).or_default()),
             ["-A", chain, ref rest @ ..] => {
-                let (rule, comment) = read_rule(rest);
+                let (read, comment) = read_rules(rest);
                 if let Some(mark) = comment.filter(|comment| comment.starts_with("linerate ")) {
                     foreign.openings.insert(id(&format!("legacy {family} filter {chain}"), &mark));
                 }
-                rules.entry(chain.to_owned()).or_default().push(rule);
+                let number = numbers.entry(chain.to_owned()).or_default();
+                *number += 1;
+                let name = format!("rule {number}");
+                let read = read.into_iter().map(|rule| ForeignRule { name: name.clone(), ..rule });
+                rules.entry(chain.to_owned()).or_default().extend(read);
             }
             _ => {}
         }
@@ -96,14 +101,16 @@ fn take(foreign: &mut Foreign, family: &str, program: &str, text: &str) {
             hook,
             tool,
             iptables: Some(program.to_owned()),
+            is_legacy: true,
             drops: dropping.iter().any(|name| name == chain),
             rules: rules.clone(),
         });
     }
 }
 
-/// A rule after its chain, and its comment.
-fn read_rule(words: &[&str]) -> (ForeignRule, Option<String>) {
+/// A rule after its chain, once for each range of ports that it names, and its comment.
+fn read_rules(words: &[&str]) -> (Vec<ForeignRule>, Option<String>) {
+    let mut several = Vec::new();
     let mut rule = ForeignRule::default();
     let mut comment = None;
     let mut inverted = false;
@@ -137,14 +144,34 @@ fn read_rule(words: &[&str]) -> (ForeignRule, Option<String>) {
                 Some(ports) => rule.ports = Some(ports),
                 None => unread(&mut rule, is_not),
             },
-            "-m" => {
-                let name = value();
-                rule.is_for_some |= name == "limit";
-                rule.has_others |= !["comment", "conntrack", "limit", "state", "udp", "tcp"].contains(&name);
-            }
-            "--limit" | "--limit-burst" => {
+            "-m" => match value() {
+                "limit" => rule.is_limited = true,
+                "icmp" | "icmp6" => rule.is_for_some = true,
+                name if READ.contains(&name) => {}
+                name => unread(&mut rule, !FOR_FEW.contains(&name)),
+            },
+            "--limit" | "--limit-burst" | "--icmp-type" | "--icmpv6-type" => {
                 value();
             }
+            "--sport" => match range(value()) {
+                Some(_) if is_not => {}
+                Some(ports) => from_ports(&mut rule, ports),
+                None => unread(&mut rule, is_not),
+            },
+            "--dports" => {
+                let ranges: Option<Vec<(u16, u16)>> = value().split(',').map(range).collect();
+                match ranges {
+                    Some(ranges) if is_not => {
+                        rule.exceptions.extend(ranges.into_iter().map(|(first, last)| Exception::Ports(first, last)));
+                    }
+                    Some(ranges) => several = ranges,
+                    None => unread(&mut rule, is_not),
+                }
+            }
+            "--dst-type" => match value() {
+                "LOCAL" => rule.is_for_host = Some(!is_not),
+                _ => unread(&mut rule, is_not),
+            },
             "--comment" => comment = Some(value().to_owned()),
             "--ctstate" | "--state" => match states(value()) {
                 Some(states) => rule.states = Some(if is_not { !states } else { states }),
@@ -155,6 +182,10 @@ fn read_rule(words: &[&str]) -> (ForeignRule, Option<String>) {
                     "ACCEPT" => ForeignVerdict::Accept,
                     "DROP" | "REJECT" => ForeignVerdict::Drop,
                     "RETURN" => ForeignVerdict::Return,
+                    "NFQUEUE" => {
+                        rule.exceptions.push(Exception::Unread);
+                        ForeignVerdict::Drop
+                    }
                     target if CONTINUING.contains(&target) => ForeignVerdict::Continue,
                     chain => ForeignVerdict::Jump(chain.to_owned()),
                 };
@@ -165,11 +196,34 @@ fn read_rule(words: &[&str]) -> (ForeignRule, Option<String>) {
                 rule.verdict = ForeignVerdict::Goto(value().to_owned());
                 break;
             }
-            _ => rule.has_others = true,
+            word if word.starts_with("--") => unread(&mut rule, is_not),
+            // The value of an option that is not read.
+            _ => {}
         }
     }
-    (rule, comment)
+    let rules = if several.is_empty() {
+        vec![rule]
+    } else {
+        several.into_iter().map(|ports| ForeignRule { ports: Some(ports), ..rule.clone() }).collect()
+    };
+    (rules, comment)
 }
+
+/// Matches whose options say whether they are read, and which packets they are for.
+const READ: [&str; 12] = [
+    "addrtype",
+    "comment",
+    "connmark",
+    "conntrack",
+    "iprange",
+    "mac",
+    "mark",
+    "multiport",
+    "set",
+    "state",
+    "tcp",
+    "udp",
+];
 
 /// Targets after which the rules go on.
 const CONTINUING: [&str; 6] = ["LOG", "NFLOG", "MARK", "CONNMARK", "TCPMSS", "SET"];
@@ -228,7 +282,11 @@ fn words(line: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::step::AddressFamily;
+    use crate::verdict::{ESTABLISHED, NEW, Packet, TCP, UDP, Verdict};
 
     const RULES: &str = "\
 -P INPUT ACCEPT
@@ -264,6 +322,151 @@ mod tests {
         assert_eq!((ports.protocol, &ports.exceptions[..]), (Some(17), &[Exception::Ports(53, 53)][..]));
         let ours = "legacy ip filter DOCKER-USER: linerate wg0: from wg0 to eth0";
         assert!(foreign.openings.contains(ours), "{:?}", foreign.openings);
+    }
+
+    /// What `iptables -S` printed on a host where the tool had just set its rules up.
+    const SAMPLES: [(&str, &str); 5] = [
+        ("iptables", include_str!("samples/iptables.txt")),
+        ("red-hat", include_str!("samples/red-hat.txt")),
+        ("ufw", include_str!("samples/ufw.txt")),
+        ("ufw-open", include_str!("samples/ufw-open.txt")),
+        ("fail2ban", include_str!("samples/fail2ban.txt")),
+    ];
+
+    fn sample(name: &str) -> &'static str {
+        SAMPLES.iter().find(|(other, _)| *other == name).expect("there is such a sample").1
+    }
+
+    fn chains(text: &str) -> Vec<ForeignChain> {
+        let mut foreign = Foreign::default();
+        take(&mut foreign, "ip", "iptables-legacy", text);
+        foreign.chains
+    }
+
+    /// The verdict on a new peer's datagram to a port.
+    fn arrives(text: &str, port: u16) -> Verdict {
+        let (family, port) = (AddressFamily::V4, Some(port));
+        let (source, destination, state, protocol) = (None, None, NEW, UDP);
+        chains(text)[1].verdict(&Packet { from: "eth0", to: None, family, source, destination, state, protocol, port })
+    }
+
+    /// The verdict on a client's new connection, or on an answer to it.
+    fn forwarded(text: &str, is_answer: bool) -> Verdict {
+        let nets = Some(vec!["10.9.0.2/32".parse().unwrap()]);
+        let (family, protocol, port) = (AddressFamily::V4, TCP, None);
+        let there = Packet {
+            from: "wg0",
+            to: Some("eth0"),
+            family,
+            source: nets.clone(),
+            destination: None,
+            state: NEW,
+            protocol,
+            port,
+        };
+        let back = Packet {
+            from: "eth0",
+            to: Some("wg0"),
+            source: None,
+            destination: nets,
+            state: ESTABLISHED,
+            ..there.clone()
+        };
+        chains(text)[0].verdict(if is_answer { &back } else { &there })
+    }
+
+    #[test]
+    fn what_usual_rules_do_with_a_tunnel_is_certain() {
+        let dropped_by = |verdict: Verdict| match verdict {
+            Verdict::Accepts => "none".to_owned(),
+            Verdict::Drops(place) => place.to_string(),
+            Verdict::MayDrop { .. } => panic!("{verdict:?}"),
+        };
+        let judged = SAMPLES.map(|(name, text)| {
+            let all = [arrives(text, 51820), forwarded(text, false), forwarded(text, true)];
+            (name, all.map(dropped_by))
+        });
+        let [input, forward, none] = ["the policy of chain INPUT", "the policy of chain FORWARD", "none"];
+        let expected = [
+            ("iptables", [input, none, none]),
+            ("red-hat", ["rule 5 of chain INPUT", "rule 1 of chain FORWARD", "rule 1 of chain FORWARD"]),
+            ("ufw", [input, forward, none]),
+            ("ufw-open", [none, none, none]),
+            ("fail2ban", [none, none, none]),
+        ];
+        assert_eq!(judged, expected.map(|(name, places)| (name, places.map(str::to_owned))));
+    }
+
+    #[test]
+    fn a_doubt_names_the_rule_that_is_not_read() {
+        let with = |rule: &str| format!("-A INPUT {rule} -j ACCEPT\n{}", sample("iptables"));
+        for rule in ["-m geoip --source-country DE", "-m set --match-set friends src", "-m mark --mark 0x7/0xff"] {
+            let Verdict::MayDrop { by, unless: Some(doubtful) } = arrives(&with(rule), 51820) else { panic!("{rule}") };
+            assert_eq!((by.rule, doubtful.rule.as_deref()), (None, Some("rule 1")), "{rule}");
+        }
+        let drops = |rule: &str| arrives(&format!("-P INPUT ACCEPT\n-A INPUT {rule} -j DROP\n"), 51820);
+        for few in ["-m set --match-set bad src", "-m recent --update --seconds 60", "-m limit --limit 3/sec"] {
+            assert_eq!(drops(few), Verdict::Accepts, "{few}");
+        }
+        for most in ["-m geoip ! --source-country DE", "-m set ! --match-set friends src"] {
+            assert!(matches!(drops(most), Verdict::MayDrop { unless: None, .. }), "{most}");
+        }
+        let asked = "-P INPUT ACCEPT\n-A INPUT -j NFQUEUE --queue-num 0\n";
+        assert!(matches!(arrives(asked, 51820), Verdict::MayDrop { unless: None, .. }));
+    }
+
+    #[test]
+    fn ports_may_be_many_and_senders_have_any() {
+        let accepts = |rule: &str| arrives(&format!("-P INPUT DROP\n-A INPUT {rule} -j ACCEPT\n"), 51820);
+        for rule in [
+            "-p udp -m multiport --dports 53,51000:52000",
+            "-p udp -m udp --sport 1024:65535 --dport 51820",
+            "-p udp -m multiport ! --dports 53,123",
+            "-m addrtype --dst-type LOCAL -p udp",
+            "-p udp -m limit --limit 10/sec",
+        ] {
+            assert_eq!(accepts(rule), Verdict::Accepts, "{rule}");
+        }
+        for rule in [
+            "-p udp -m multiport --dports 53,443",
+            "-p udp -m udp --sport 53",
+            "-p udp -m multiport ! --dports 53,51820",
+            "-m addrtype ! --dst-type LOCAL",
+        ] {
+            assert!(matches!(accepts(rule), Verdict::Drops(_)), "{rule}");
+        }
+    }
+
+    proptest! {
+        /// What is opened in front is open, whatever follows; and what is said of one port is not of another.
+        #[test]
+        fn the_first_rule_decides_in_all_samples(index in 0..SAMPLES.len(), port: u16, other: u16) {
+            let text = SAMPLES[index].1;
+            let first = |port: u16, verdict: &str| {
+                let rule = format!("-A INPUT -p udp -m udp --dport {port} -j {verdict}\n");
+                format!("{rule}{text}")
+            };
+            prop_assert_eq!(arrives(&first(port, "ACCEPT"), port), Verdict::Accepts);
+            prop_assert!(matches!(arrives(&first(port, "DROP"), port), Verdict::Drops(place) if place.rule.as_deref() == Some("rule 1")));
+            if port != other {
+                let is_open = |verdict: Verdict| verdict == Verdict::Accepts;
+                prop_assert_eq!(is_open(arrives(&first(port, "DROP"), other)), is_open(arrives(text, other)));
+            }
+        }
+
+        /// A rule for other packets, anywhere, changes nothing.
+        #[test]
+        fn a_rule_for_others_changes_no_verdict(index in 0..SAMPLES.len(), at: usize, rule in 0usize..4, accepts: bool) {
+            let text = SAMPLES[index].1;
+            let matches = ["-p tcp", "-i lo", "-p udp -m udp --dport 53", "-p udp -m conntrack --ctstate INVALID"][rule];
+            let verdict = if accepts { "ACCEPT" } else { "DROP" };
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            let at = at % (lines.len() + 1);
+            lines.insert(at, format!("-A INPUT {matches} -j {verdict}"));
+            let before = arrives(text, 51820);
+            let after = arrives(&lines.join("\n"), 51820);
+            prop_assert_eq!(std::mem::discriminant(&before), std::mem::discriminant(&after));
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Firewalls of others: the base chains that filter what is forwarded, or what is for the host, with their rules, and
-//! what tunnels have opened in them.
+//! Firewalls of others: the base chains that filter what comes in, what is forwarded, or what is for the host, with their
+//! rules, and what tunnels have opened in them.
 //!
 //! A rule is read as far as interfaces, addresses, states of connections, protocols and ports go, those in sets and maps
 //! too ([`sets`]). Whoever asks wants to know whether there is a way for the tunnel, not what becomes of each packet.
@@ -19,7 +19,7 @@ use self::sets::Sets;
 use super::nftables::{
     self, DROP, FAMILIES, FORWARD, LOCAL_IN, NFGENMSG, NFNL_SUBSYS_NFTABLES, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME,
     NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE, NFTA_HOOK_HOOKNUM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS,
-    NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA,
+    NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA, PRE_ROUTING,
 };
 use super::socket::NetlinkSocket;
 use crate::plan::opening;
@@ -62,14 +62,6 @@ pub(super) fn read(filter: Option<&mut NetlinkSocket>, names: &Names) -> Result<
     Ok(foreign)
 }
 
-/// The base chains of the older kind of iptables alone, which `nft` does not show; runs that iptables.
-#[must_use]
-pub fn legacy_chains() -> Vec<ForeignChain> {
-    let mut foreign = Foreign::default();
-    legacy::read(&mut foreign);
-    foreign.chains
-}
-
 fn read_nftables(filter: &mut NetlinkSocket, names: &Names, foreign: &mut Foreign) -> Result<(), NetlinkError> {
     let request = Request::new(NFT_MSG_GETCHAIN, NLM_F_DUMP, &[0; NFGENMSG], Attributes::default());
     let chains = filter.list(request, read_chain)?;
@@ -82,6 +74,7 @@ fn read_nftables(filter: &mut NetlinkSocket, names: &Names, foreign: &mut Foreig
         let hook = match hook {
             FORWARD => ForeignHook::Forward,
             LOCAL_IN => ForeignHook::Input,
+            PRE_ROUTING => ForeignHook::Prerouting,
             _ => continue,
         };
         let is_ours = chain.table.starts_with("linerate") || chain.table.starts_with("wg-quick-");
@@ -96,7 +89,11 @@ fn read_nftables(filter: &mut NetlinkSocket, names: &Names, foreign: &mut Foreig
             foreign.openings.extend(rules.iter().filter_map(id));
             let sets = Sets::of(filter, chain.family, &chain.table)?;
             let of_chains = tables.entry(table.clone()).or_default();
-            for rule in rules {
+            let mut numbers: HashMap<String, usize> = HashMap::new();
+            for mut rule in rules {
+                let number = numbers.entry(rule.chain.clone()).or_default();
+                *number += 1;
+                rule.parsed.rule.name = format!("rule {number} (handle {})", rule.handle);
                 of_chains.entry(rule.chain).or_default().extend(sets.rules(filter, rule.parsed, names)?);
             }
         }
@@ -118,6 +115,7 @@ fn read_nftables(filter: &mut NetlinkSocket, names: &Names, foreign: &mut Foreig
             chain: chain.name.clone(),
             hook,
             tool,
+            is_legacy: false,
             drops: policy == DROP,
         });
     }

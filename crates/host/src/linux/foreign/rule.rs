@@ -16,6 +16,7 @@ use crate::linux::nftables::{
 use crate::spec::AddressRange;
 use crate::state::{Exception, ForeignRule, ForeignVerdict, NamePattern};
 use crate::step::AddressFamily;
+use crate::verdict::{TCP, UDP};
 
 const NFTA_VERDICT_CHAIN: u16 = 2;
 
@@ -28,7 +29,6 @@ const EQUAL: u32 = 0;
 const NOT_EQUAL: u32 = 1;
 const AT_MOST: u32 = 3;
 const AT_LEAST: u32 = 5;
-const UDP: u8 = 17;
 
 /// A rule whose sets are not read yet.
 #[derive(Default)]
@@ -39,6 +39,8 @@ pub(super) struct Parsed {
     /// Conditions on links by their indices, inverted or not.
     pub(super) indices: Vec<(Field, u32, bool)>,
     pub(super) comment: Option<String>,
+    /// It is for packets to a port in one of these ranges; empty for any.
+    ports: Vec<(u16, u16)>,
     registers: BTreeMap<u32, Loaded>,
 }
 
@@ -58,7 +60,10 @@ pub(super) enum Field {
     OutgoingIndex,
     Family,
     Protocol,
+    SourcePort,
     Port,
+    /// The source port and the destination port.
+    BothPorts,
     State,
     Status,
     /// So many bytes of the source address, from its beginning on.
@@ -74,9 +79,9 @@ impl Field {
             Self::Incoming | Self::Outgoing => 16,
             Self::IncomingIndex | Self::OutgoingIndex | Self::State => 4,
             Self::Family | Self::Protocol => 1,
-            Self::Port => 2,
+            Self::Port | Self::SourcePort => 2,
             Self::Source(family, length) | Self::Destination(family, length) if length == octets(family) => length,
-            Self::Status | Self::Other | Self::Source(..) | Self::Destination(..) => return None,
+            Self::BothPorts | Self::Status | Self::Other | Self::Source(..) | Self::Destination(..) => return None,
         })
     }
 }
@@ -102,7 +107,9 @@ impl Parsed {
         let bytes = |kind: u16| attribute(data, kind).and_then(|data| attribute(data, NFTA_DATA_VALUE));
         match name {
             "counter" | "log" | "last" => {}
-            "limit" | "quota" | "connlimit" => self.rule.is_for_some = true,
+            "limit" => self.rule.is_limited = true,
+            // What has an odd way back, too many connections, or used up what it may.
+            "fib" | "quota" | "connlimit" => self.rule.is_for_some = true,
             "meta" => self.load(
                 code(1),
                 match code(2) {
@@ -159,11 +166,12 @@ impl Parsed {
                 let info = attribute(data, 3).unwrap_or_default();
                 self.iptables_match(attribute(data, 1).and_then(text_of).as_deref().unwrap_or_default(), info);
             }
-            "target" => {
-                if attribute(data, 1).and_then(text_of).is_some_and(|target| target == "REJECT") {
-                    self.rule.verdict = ForeignVerdict::Drop;
-                }
-            }
+            "target" => match attribute(data, 1).and_then(text_of).as_deref() {
+                Some("REJECT") => self.rule.verdict = ForeignVerdict::Drop,
+                Some("NFQUEUE") => asks_a_program(&mut self.rule),
+                _ => {}
+            },
+            "queue" => asks_a_program(&mut self.rule),
             "reject" => self.rule.verdict = ForeignVerdict::Drop,
             "immediate" => {
                 if let Some(verdict) = attribute(data, 2).and_then(|data| attribute(data, NFTA_DATA_VERDICT)) {
@@ -204,7 +212,9 @@ impl Parsed {
         let [Some(header), Some(offset), Some(length)] = place else { return Field::Other };
         let Ok(size) = usize::try_from(length) else { return Field::Other };
         match (header, self.rule.family, offset) {
+            (TRANSPORT_HEADER, _, 0) if length == 2 => Field::SourcePort,
             (TRANSPORT_HEADER, _, 2) if length == 2 => Field::Port,
+            (TRANSPORT_HEADER, _, 0) if length == 4 => Field::BothPorts,
             (NETWORK_HEADER, Some(AddressFamily::V4), 9) if length == 1 => Field::Protocol,
             (NETWORK_HEADER, Some(AddressFamily::V6), 6) if length == 1 => Field::Protocol,
             (NETWORK_HEADER, Some(AddressFamily::V4), 12) if size <= 4 => Field::Source(AddressFamily::V4, size),
@@ -217,10 +227,15 @@ impl Parsed {
 
     /// Adds a comparison to the conditions. False if it is not one that is read.
     fn compare(&mut self, loaded: &Loaded, operator: Option<u32>, value: &[u8]) -> bool {
-        if let (Field::Port, &[high, low]) = (loaded.field, value)
+        if let (Field::Port | Field::SourcePort, &[high, low]) = (loaded.field, value)
             && let Some(AT_MOST | AT_LEAST) = operator
         {
             let port = u16::from_be_bytes([high, low]);
+            if loaded.field == Field::SourcePort {
+                let bounds = if operator == Some(AT_LEAST) { (port, u16::MAX) } else { (0, port) };
+                from_ports(&mut self.rule, bounds);
+                return true;
+            }
             let (first, last) = self.rule.ports.get_or_insert((0, u16::MAX));
             *(if operator == Some(AT_LEAST) { first } else { last }) = port;
             return true;
@@ -231,6 +246,13 @@ impl Parsed {
             _ => return false,
         };
         match (loaded.field, &loaded.mask) {
+            (Field::BothPorts, None) if !inverted => match value.split_at_checked(2) {
+                Some((from, to)) => {
+                    restrict(&mut self.rule, Field::SourcePort, from, from, false)
+                        && restrict(&mut self.rule, Field::Port, to, to, false)
+                }
+                None => false,
+            },
             (Field::Incoming | Field::Outgoing, None) => {
                 names(&mut self.rule, loaded.field).push(NamePattern { name: pattern(value), inverted });
                 true
@@ -273,19 +295,48 @@ impl Parsed {
                 true
             }
             "limit" => {
+                self.rule.is_limited = true;
+                true
+            }
+            // linux/netfilter/xt_tcpudp.h: ports as below, then an option and flags, of which some packets have each.
+            "tcp" => {
+                self.rule.protocol = Some(TCP);
+                let any = [0, 0, 0xff, 0xff];
+                let is_plain = info.get(..4) == Some(&any[..]) && info.get(8..12).is_some_and(|rest| rest == [0; 4]);
+                self.rule.ports = info.get(4..8).filter(|range| **range != any).and_then(ports);
+                self.rule.is_for_some |= !is_plain;
+                true
+            }
+            "multiport" => multiport(info).is_some_and(|(is_inverted, ports)| {
+                if is_inverted {
+                    self.rule.exceptions.extend(ports.into_iter().map(|(first, last)| Exception::Ports(first, last)));
+                } else {
+                    self.ports = ports;
+                }
+                true
+            }),
+            "addrtype" => for_host(info).is_some_and(|for_host| {
+                self.rule.is_for_host = Some(for_host);
+                true
+            }),
+            "icmp" | "icmp6" => {
                 self.rule.is_for_some = true;
                 true
             }
             // linux/netfilter/xt_tcpudp.h: two ranges of ports, in the host's byte order, and which are inverted.
             "udp" => {
                 self.rule.protocol = Some(UDP);
-                let from_any = info.get(..4).is_some_and(|from| from == [0, 0, 0xff, 0xff]);
+                let from = info.get(..4).and_then(ports);
                 match (info.get(4..8).and_then(ports), info.get(8)) {
                     (Some(ports), Some(0)) => self.rule.ports = Some(ports),
                     (Some((first, last)), Some(2)) => self.rule.exceptions.push(Exception::Ports(first, last)),
                     _ => self.rule.has_others = true,
                 }
-                from_any
+                match from {
+                    Some(from) => from_ports(&mut self.rule, from),
+                    None => self.rule.has_others = true,
+                }
+                true
             }
             "conntrack" => match conntrack_states(info) {
                 Some(states) => {
@@ -303,15 +354,27 @@ impl Parsed {
             },
             _ => false,
         };
-        self.rule.has_others |= !read;
+        if !read {
+            unread(&mut self.rule, is_for_most(name, info));
+        }
     }
 
-    /// The rule with the names of links in the place of their indices.
-    pub(super) fn named(&mut self, links: &Names) {
+    /// The rules that this one stands for, but for its look-ups, with the names of links in the place of their indices.
+    pub(super) fn named(&mut self, links: &Names) -> Vec<ForeignRule> {
         for (field, index, inverted) in self.indices.drain(..) {
             link_is(&mut self.rule, field, index, inverted, links);
         }
+        if self.ports.is_empty() {
+            return vec![self.rule.clone()];
+        }
+        self.ports.iter().map(|ports| ForeignRule { ports: Some(*ports), ..self.rule.clone() }).collect()
     }
+}
+
+/// Makes a rule one that another program decides about.
+fn asks_a_program(rule: &mut ForeignRule) {
+    rule.verdict = ForeignVerdict::Drop;
+    rule.exceptions.push(Exception::Unread);
 }
 
 /// Has a rule be for packets from or to a link, or any other, by its index.
@@ -338,6 +401,11 @@ pub(super) fn unread(rule: &mut ForeignRule, inverted: bool) {
     }
 }
 
+/// Restricts a rule to packets from these ports. Programs of clients have any port from 1024 on.
+pub(super) fn from_ports(rule: &mut ForeignRule, (first, last): (u16, u16)) {
+    rule.is_for_some |= first > 1024 || last < u16::MAX;
+}
+
 /// Has a rule be for packets only in which a field is from `first` to `last`, or is not. False if that is not read.
 pub(super) fn restrict(rule: &mut ForeignRule, field: Field, first: &[u8], last: &[u8], inverted: bool) -> bool {
     let is_one = first == last;
@@ -359,6 +427,12 @@ pub(super) fn restrict(rule: &mut ForeignRule, field: Field, first: &[u8], last:
             }
         }
         (Field::Protocol, [protocol, ..]) if is_one && !inverted => rule.protocol = Some(*protocol),
+        // From all ports but one is from most.
+        (Field::SourcePort, _) if inverted => {}
+        (Field::SourcePort, _) => match port(first).zip(port(last)) {
+            Some(ports) => from_ports(rule, ports),
+            None => return false,
+        },
         (Field::Port, _) if !inverted && rule.ports.is_none() => match port(first).zip(port(last)) {
             Some(ports) => rule.ports = Some(ports),
             None => return false,
@@ -488,6 +562,77 @@ fn conntrack_states(info: &[u8]) -> Option<u32> {
     (flags == STATE).then_some(if inverted & STATE == 0 { states } else { !states })
 }
 
+/// The destination ports of a match of the kind `multiport`, and whether all others are meant
+/// (linux/netfilter/xt_multiport.h, `struct xt_multiport_v1`); none if it is about source ports.
+fn multiport(info: &[u8]) -> Option<(bool, Vec<(u16, u16)>)> {
+    const DESTINATION: u8 = 1;
+    const MOST: usize = 15;
+    let (kind, count, inverted) = (*info.first()?, usize::from(*info.get(1)?), *info.get(47)?);
+    let port = |index: usize| info.get(2 + 2 * index..)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes));
+    let mut ranges = Vec::new();
+    let mut index = 0;
+    while index < count.min(MOST) {
+        let first = port(index)?;
+        // With a flag, the next port is the last one of the range.
+        let is_range = *info.get(32 + index)? != 0;
+        index += usize::from(is_range);
+        ranges.push((first, port(index)?));
+        index += 1;
+    }
+    (kind == DESTINATION && !ranges.is_empty()).then_some((inverted != 0, ranges))
+}
+
+/// Whether a match of the kind `addrtype` is for packets to the host alone, or for none of them (xt_addrtype.h,
+/// `struct xt_addrtype_info_v1`: types of the source, of the destination, flags); none if it is for anything else.
+fn for_host(info: &[u8]) -> Option<bool> {
+    const LOCAL: u16 = 1 << 2;
+    const INVERTED_DESTINATION: u32 = 2;
+    let (source, destination) = (info.first_chunk()?, info.get(2..)?.first_chunk()?);
+    let flags = u32::from_ne_bytes(*info.get(4..)?.first_chunk()?);
+    let is_inverted = flags == INVERTED_DESTINATION;
+    let is_read = u16::from_ne_bytes(*source) == 0 && u16::from_ne_bytes(*destination) == LOCAL;
+    (is_read && (flags == 0 || is_inverted)).then_some(!is_inverted)
+}
+
+/// Whether a match that is not read may be for most packets. Those are for few that name what is unusual, or a list.
+fn is_for_most(name: &str, info: &[u8]) -> bool {
+    match name {
+        // linux/netfilter/xt_set.h: the index of the set, its dimension, flags with IPSET_INV_MATCH.
+        "set" => info.get(3).is_some_and(|flags| flags & 4 != 0),
+        // xt_mark.h: the mark, its mask, whether it is inverted.
+        "mark" | "connmark" => info.get(8) == Some(&1),
+        // xt_mac.h: an address, and after a gap an int.
+        "mac" => info.get(8..12).is_some_and(|inverted| inverted != [0; 4]),
+        name => !FOR_FEW.contains(&name),
+    }
+}
+
+/// Matches of iptables that are for few packets.
+pub(super) const FOR_FEW: [&str; 22] = [
+    "connlimit",
+    "connbytes",
+    "dscp",
+    "ecn",
+    "frag",
+    "hashlimit",
+    "helper",
+    "hl",
+    "ipv6header",
+    "length",
+    "physdev",
+    "quota",
+    "realm",
+    "recent",
+    "rpfilter",
+    "rt",
+    "socket",
+    "statistic",
+    "string",
+    "tcpmss",
+    "tos",
+    "ttl",
+];
+
 /// The name of an interface; without a NUL at its end, `*` stands for what follows.
 fn pattern(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0);
@@ -570,6 +715,48 @@ mod tests {
     }
 
     #[test]
+    fn several_ports_are_several_rules() {
+        let read = |kind: u8, inverted: u8| {
+            // 80, 443:500
+            let mut info = vec![kind, 3];
+            info.extend([80_u16, 443, 500].into_iter().chain([0; 12]).flat_map(u16::to_ne_bytes));
+            info.extend([0, 1, 0].into_iter().chain([0; 12]));
+            info.push(inverted);
+            let mut parsed = Parsed::default();
+            parsed.iptables_match("multiport", &info);
+            parsed.named(&Names::new())
+        };
+        let [one, range] = &read(1, 0)[..] else { panic!("{:?}", read(1, 0)) };
+        assert_eq!((one.ports, range.ports), (Some((80, 80)), Some((443, 500))));
+        assert_eq!(read(1, 1)[0].exceptions, [Exception::Ports(80, 80), Exception::Ports(443, 500)]);
+        assert!(read(0, 0)[0].exceptions == [Exception::Unread] || read(0, 0)[0].has_others, "source ports");
+    }
+
+    #[test]
+    fn a_list_that_is_inverted_is_for_most() {
+        let read = |name: &str, info: &[u8]| {
+            let mut parsed = Parsed::default();
+            parsed.iptables_match(name, info);
+            (parsed.rule.has_others, parsed.rule.exceptions)
+        };
+        let (few, most) = ((true, vec![]), (false, vec![Exception::Unread]));
+        assert_eq!(read("set", &[1, 0, 1, 1]), few);
+        assert_eq!(read("set", &[1, 0, 1, 5]), most);
+        assert_eq!(read("recent", &[]), few);
+        assert_eq!(read("geoip", &[]), most, "what is not known may be anything");
+    }
+
+    #[test]
+    fn a_destination_of_the_host_is_read() {
+        let info =
+            |destination: u16, flags: u32| [&[0; 2][..], &destination.to_ne_bytes(), &flags.to_ne_bytes()].concat();
+        assert_eq!(for_host(&info(4, 0)), Some(true));
+        assert_eq!(for_host(&info(4, 2)), Some(false));
+        assert_eq!(for_host(&info(8, 0)), None, "broadcast");
+        assert_eq!(for_host(&info(4, 4)), None, "of the interface");
+    }
+
+    #[test]
     fn a_prefix_is_a_range_of_addresses() {
         let range = |value: &[u8], mask: Option<&[u8]>| {
             let (first, last) = masked(value, mask, 4)?;
@@ -588,7 +775,7 @@ mod tests {
         #[test]
         fn no_expression_makes_it_panic(odd in hostile_attributes()) {
             let mut parsed = Parsed::default();
-            for name in ["comment", "udp", "conntrack", "state"] {
+            for name in ["comment", "udp", "tcp", "multiport", "addrtype", "set", "mark", "mac", "conntrack", "state"] {
                 parsed.iptables_match(name, &odd);
             }
             for name in ["meta", "payload", "ct", "bitwise", "cmp", "range", "lookup", "match", "target", "immediate"] {

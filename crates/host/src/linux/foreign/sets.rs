@@ -90,8 +90,7 @@ impl<'a> Sets<'a> {
         mut parsed: Parsed,
         links: &Names,
     ) -> Result<Vec<ForeignRule>, NetlinkError> {
-        parsed.named(links);
-        let mut rules = vec![parsed.rule];
+        let mut rules = parsed.named(links);
         for lookup in &parsed.lookups {
             let kind = self.kinds.get(&lookup.set).copied();
             rules = match kind.and_then(|kind| Some((kind, key_of(lookup, kind)?))) {

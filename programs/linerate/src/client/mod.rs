@@ -16,7 +16,10 @@ use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::zeroizing::Buffer;
 use linerate_host::spec::Compat;
 use linerate_netio::random;
-use linerate_server::{Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, expiry};
+use linerate_server::init::NAME_SERVERS;
+use linerate_server::{
+    Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, dns, expiry,
+};
 use linerate_tunnel::{self as tunnel, ConfigFile, Context, Error, Options};
 use linerate_wg::keys;
 use rustix::termios::tcgetwinsize;
@@ -485,8 +488,12 @@ fn notes(roster: &mut Roster, properties: &Properties, now: Timestamp) -> Vec<St
         .clients()
         .last()
         .is_some_and(|client| allowed_ips(roster.file(), client).iter().any(|net| net.prefix_len() == 0));
-    if is_full && roster.file().clients.dns.is_empty() {
-        notes.push("clients keep their own name servers; `linerate server set --dns ADDRESS` names others".to_owned());
+    let names_none = roster.clients().last().is_some_and(|client| dns(roster.file(), client).is_empty());
+    if is_full && names_none {
+        notes.push(format!(
+            "Warning: all goes through the tunnel and no name server is named, so a name server in the client's own \
+             network is out of its reach, as that of most phones: {NAME_SERVERS}; then export the file again"
+        ));
     }
     notes
 }

@@ -41,7 +41,7 @@ runs_with ann carol dave || fail "bob stays: $(at h1 wg show wg1 peers)"
 
 say "no answer"
 kill -STOP "$daemon"
-client disable carol
+if at h1 timeout 60 "$LINERATE" client disable carol >"$WORK/out" 2>"$WORK/said"; then fail "client disable carol: success, without an answer"; fi
 kill -CONT "$daemon"
 said "a warning" "does not respond.*linerate reload wg1"
 # It may or may not have taken what it was asked in vain.

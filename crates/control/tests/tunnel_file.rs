@@ -574,6 +574,26 @@ fn a_save_writes_only_what_changed_at_run_time() {
 }
 
 #[test]
+fn a_save_writes_no_address_of_a_client() {
+    let text = |endpoint: &str| {
+        format!(
+            "[Interface]\n[Peer]\n# Name = a\n#! Created = 2026-01-31T00:00:00Z\nPublicKey = {KEY}\nAllowedIPs = 10.0.0.2/32\n\
+             {endpoint}\n[Peer]\nPublicKey = {OTHER}\n"
+        )
+    };
+    for text in [text(""), text("Endpoint = 192.0.2.1:1\n")] {
+        let (file, _) = read(text.as_bytes());
+        let mut device = DeviceState::default();
+        apply(&file.initial_changes().update, &mut device);
+        device.peers.iter_mut().for_each(|peer| peer.endpoint = Some("192.0.2.52:63190".parse().unwrap()));
+        let mut document = Document::parse(text.as_bytes());
+        save_state(&mut document, &device, &[]);
+        let expected = format!("{text}Endpoint = 192.0.2.52:63190\n");
+        assert_eq!(String::from_utf8_lossy(&document.to_bytes()), expected);
+    }
+}
+
+#[test]
 fn a_save_does_not_return_a_prefix_to_the_first_of_two_peers_that_list_it() {
     let peer = |key: &str, allowed: &str| format!("\n[Peer]\nPublicKey = {key}\nAllowedIPs = {allowed}\n");
     let twice = [peer(KEY, "10.0.0.1/32"), peer(OTHER, "10.0.0.1/32"), peer(OTHER, "10.0.0.2/32")];

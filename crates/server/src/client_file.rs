@@ -1,13 +1,14 @@
 //! The file of a client, with only those settings that every app takes: the phones' refuse any other.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::tunnel_file::TunnelFile;
 use linerate_control::zeroizing::Buffer;
 
-use crate::init::list;
+use crate::init::{is_public, list};
 use crate::roster::Client;
 
 /// Seconds between keepalives, where nothing else is said: most clients are behind NAT.
@@ -49,8 +50,9 @@ pub fn client_file(
     }
     let addresses: Vec<IpNet> = client.addresses().collect();
     line("Address", &list(&addresses));
-    if !server.clients.dns.is_empty() {
-        line("DNS", &list(&server.clients.dns));
+    let dns = dns(server, client);
+    if !dns.is_empty() {
+        line("DNS", &list(&dns));
     }
     if let Some(mtu) = server.clients.mtu {
         line("MTU", &mtu.to_string());
@@ -66,6 +68,17 @@ pub fn client_file(
         seconds => line("PersistentKeepalive", &seconds.to_string()),
     }
     Ok(text)
+}
+
+/// The name servers and search domains in the file of `client`. One in a private network is only there through the tunnel:
+/// a client that sends nothing to it keeps its own.
+pub fn dns(server: &TunnelFile, client: &Client) -> Vec<String> {
+    let sent = allowed_ips(server, client);
+    let is_reached = |word: &&String| {
+        let Ok(address) = word.parse::<IpAddr>() else { return true };
+        is_public(address) || sent.iter().any(|net| net.contains(&address))
+    };
+    server.clients.dns.iter().filter(is_reached).cloned().collect()
 }
 
 /// What `client` sends through the tunnel.

@@ -50,6 +50,8 @@ pub struct Facts {
     pub local_prefix: Option<Ipv6Net>,
     /// UDP ports that are in use, or that the files of other tunnels have.
     pub ports: Vec<u16>,
+    /// The name servers that this host asks and that packets of others reach through its default routes.
+    pub resolvers: Vec<IpAddr>,
 }
 
 /// The interface of a default route.
@@ -188,7 +190,7 @@ pub fn decide(
         let outside = endpoint.port().unwrap_or(port);
         notes.push(format!("the router in front of this host has to forward UDP port {outside} to port {port} here"));
     }
-    let client_defaults = wishes.client_defaults.clone();
+    let client_defaults = client_defaults(wishes, facts, pool6.is_some(), &masquerade, &mut notes);
     Ok(NewServer {
         interface: interface.clone(),
         endpoint,
@@ -215,12 +217,57 @@ fn public_endpoint(facts: &Facts) -> Result<PublicEndpoint, InitError> {
     })
 }
 
+/// The defaults of client files. A client that sends everything through the tunnel does not reach the name server of its
+/// own network any more, so it gets those of this host.
+fn client_defaults(
+    wishes: &Wishes,
+    facts: &Facts,
+    has_ipv6: bool,
+    masquerade: &str,
+    notes: &mut Vec<String>,
+) -> Vec<(Setting, String)> {
+    /// Resolvers ask no more (resolv.conf(5), MAXNS).
+    const MOST: usize = 3;
+    let mut defaults = wishes.client_defaults.clone();
+    let wish = |setting: Setting| wishes.client_defaults.iter().find(|(wished, _)| *wished == setting);
+    if let Some((_, servers)) = wish(settings::CLIENT_DNS) {
+        // As `server set` has it.
+        let is_none = servers == "none";
+        defaults.retain(|(setting, _)| !is_none || *setting != settings::CLIENT_DNS);
+        return defaults;
+    }
+    if wish(settings::CLIENT_ALLOWED_IPS).is_some_and(|(_, networks)| !networks.contains("/0")) {
+        return defaults;
+    }
+    let is_reached = |address: &&IpAddr| {
+        let (is_ipv4, family) = (address.is_ipv4(), if address.is_ipv4() { "ipv4" } else { "ipv6" });
+        let is_translated = ["both", family].contains(&masquerade);
+        (is_ipv4 || has_ipv6)
+            && (is_public(**address) || is_translated)
+            && !is_of(**address, &facts.uplink4, &facts.uplink6)
+    };
+    let found: Vec<IpAddr> = facts.resolvers.iter().filter(is_reached).take(MOST).copied().collect();
+    if found.is_empty() {
+        notes.push(format!(
+            "clients get no name server, because this host asks none that they could reach; one that sends everything \
+             through the tunnel, as phones do, may find no name then: {NAME_SERVERS}"
+        ));
+    } else {
+        defaults.push((settings::CLIENT_DNS, list(&found)));
+    }
+    defaults
+}
+
+/// How name servers are given to clients.
+pub const NAME_SERVERS: &str = "`linerate server set --dns ADDRESS` names one that you trust, in the internet or in the \
+    tunnel (docs/server.md has ways)";
+
 fn is_of(address: IpAddr, uplink4: &Option<Uplink>, uplink6: &Option<Uplink>) -> bool {
     uplink4.iter().chain(uplink6).any(|uplink| uplink.addresses.contains(&address))
 }
 
 /// Whether an address may be reached from everywhere. Addresses for documentation count: nobody else has them.
-fn is_public(address: IpAddr) -> bool {
+pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
             let [first, second, ..] = address.octets();
@@ -377,6 +424,12 @@ impl NewServer {
         [IpNet::from(first4)].into_iter().chain(self.pool6.map(|pool| first6(pool).into())).collect()
     }
 
+    /// The name servers in client files.
+    pub fn name_servers(&self) -> Option<&str> {
+        let dns = self.client_defaults.iter().find(|(setting, _)| *setting == settings::CLIENT_DNS);
+        dns.map(|(_, servers)| &**servers)
+    }
+
     /// The networks that clients' addresses come from.
     pub fn pools(&self) -> Vec<IpNet> {
         [IpNet::from(self.pool4)].into_iter().chain(self.pool6.map(IpNet::from)).collect()
@@ -452,6 +505,7 @@ mod tests {
             taken: nets(&["203.0.113.0/24", "2001:db8:1::/64", "0.0.0.0/0", "::/0"]),
             uplink4: uplink("eth0", &["203.0.113.5"]),
             uplink6: uplink("eth0", &["2001:db8:1::5"]),
+            resolvers: vec!["198.51.100.53".parse().unwrap()],
             ..Facts::default()
         }
     }
@@ -475,7 +529,8 @@ mod tests {
         let file = std::str::from_utf8(&file).unwrap().split_once("[Interface]\n").unwrap().1;
         let expected = "Address = 10.83.12.1/24, fd12:3456:789a::1/64\nListenPort = 51820\n\
             PrivateKey = AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n#! PublicEndpoint = 203.0.113.5\n\
-            #! Pool = 10.83.12.0/24, fd12:3456:789a::/64\n#! Gateway = auto\n#! Masquerade = both\n";
+            #! Pool = 10.83.12.0/24, fd12:3456:789a::/64\n#! Gateway = auto\n#! Masquerade = both\n\
+            #! ClientDNS = 198.51.100.53\n";
         assert_eq!(file, expected);
         assert_eq!(server.notes, [""; 0]);
     }
@@ -513,6 +568,40 @@ mod tests {
     fn a_host_with_ipv6_alone_is_reached_by_ipv6() {
         let facts = Facts { uplink4: None, uplink6: uplink("eth0", &["fd00::1", "2001:db8:1::5"]), ..vps() };
         assert_eq!(decide(&Wishes::default(), &facts).unwrap().endpoint.to_string(), "[2001:db8:1::5]");
+    }
+
+    #[test]
+    fn clients_get_the_hosts_name_servers_that_they_reach_or_it_is_said() {
+        let dns = |wishes: &Wishes, resolvers: &[&str], facts: Facts| {
+            let resolvers = resolvers.iter().map(|address| address.parse().unwrap()).collect();
+            let server = decide(wishes, &Facts { resolvers, ..facts }).unwrap();
+            let named = server.client_defaults.iter().find(|(setting, _)| *setting == settings::CLIENT_DNS);
+            let is_said = server.notes.iter().any(|note| note.contains("no name server"));
+            (named.map(|(_, servers)| servers.clone()).unwrap_or_default(), is_said)
+        };
+        let none = Wishes::default();
+        let given = |setting: Setting, value: &str| Wishes {
+            client_defaults: vec![(setting, value.to_owned())],
+            ..Wishes::default()
+        };
+        let found = |servers: &str| (servers.to_owned(), false);
+        let nothing = (String::new(), true);
+        assert_eq!(dns(&none, &["9.9.9.9", "2620:fe::fe"], vps()), found("9.9.9.9, 2620:fe::fe"));
+        assert_eq!(
+            dns(&none, &["1.1.1.1", "1.0.0.1", "8.8.8.8", "8.8.4.4"], vps()),
+            found("1.1.1.1, 1.0.0.1, 8.8.8.8")
+        );
+        // A router at home, which clients reach by the host's address.
+        assert_eq!(dns(&none, &["192.168.1.1"], vps()), found("192.168.1.1"));
+        let off = Wishes { masquerade: Some("off".to_owned()), ..Wishes::default() };
+        assert_eq!(dns(&off, &["192.168.1.1"], vps()), nothing);
+        assert_eq!(dns(&none, &["2620:fe::fe"], Facts { uplink6: None, ..vps() }), nothing);
+        // A name server on the host itself may answer its own programs only.
+        assert_eq!(dns(&none, &["203.0.113.5"], vps()), nothing);
+        assert_eq!(dns(&none, &[], vps()), nothing);
+        assert_eq!(dns(&given(settings::CLIENT_DNS, "10.0.0.1"), &["9.9.9.9"], vps()), found("10.0.0.1"));
+        assert_eq!(dns(&given(settings::CLIENT_DNS, "none"), &["9.9.9.9"], vps()), found(""));
+        assert_eq!(dns(&given(settings::CLIENT_ALLOWED_IPS, "10.0.0.0/8"), &["9.9.9.9"], vps()), found(""));
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod pool;
 mod qr;
 mod roster;
 
-pub use client_file::{NoClientFile, PRIVATE, allowed_ips, client_file, everything, without};
+pub use client_file::{NoClientFile, PRIVATE, allowed_ips, client_file, dns, everything, without};
 pub use name::{ClientName, InvalidClientName};
 pub use pool::{InvalidPool, Pool, PoolFull};
 pub use qr::{QrCode, TooLong};

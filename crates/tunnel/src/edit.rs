@@ -9,6 +9,7 @@
 //! | commit | the peers of a fleet are changed in its store (`fleet`); what was changed there meanwhile comes first |
 //! | replace | a new file is written to disk, checked against an edit by other means, and renamed |
 //! | apply | only the changed peers go to the daemon, and their destinations to a gateway's table; whatever else concerns the host is a whole reload |
+//! | apply to another program's | a tunnel that wg-quick brought up, say, has the peers of the file afterwards, or the caller is told what it has not (`foreign`) |
 //! | put back | if the daemon refuses, and nobody else has changed the file since |
 //!
 //! Until the daemon has an edit, the ledger has it as the next file: the next edit or `reload` begins there.
@@ -29,9 +30,9 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::ledger::{Ledger, LedgerHead, LockedLedger};
 use crate::read::{ConfigFile, DefaultRoutes, restrictions_of};
-use crate::reload::{self, PendingReload, reload_locked};
+use crate::reload::{self, PendingReload, Reloaded, reload_locked};
 use crate::status::is_absence;
-use crate::{Options, background, fleet, limits, lock, save};
+use crate::{Options, background, fleet, foreign, limits, lock, save};
 
 /// What became of an edit.
 pub struct Edited<T> {
@@ -39,19 +40,29 @@ pub struct Edited<T> {
     pub value: T,
     /// How the running tunnel got it.
     pub applied: Applied,
+    /// What the running tunnel does not do of what the file says, a sentence each with what to do.
+    pub unmet: Vec<String>,
 }
 
 /// How a running tunnel got an edit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Applied {
     /// Nothing runs or responds, or nothing has changed for what runs: the next `up` or `reload` reads the file.
+    #[default]
     NotRunning,
     /// So many peers were changed, added or removed; on the host only their destinations, if those changed.
     Peers(usize),
     /// By a whole reload.
     Reloaded,
-    /// The tunnel runs, but not from this file, or not by linerate: nothing was applied.
-    NotOurs,
+}
+
+/// What became of the running tunnel.
+#[derive(Default)]
+struct Outcome {
+    applied: Applied,
+    needs_supervisor: bool,
+    /// See [`Edited::unmet`].
+    unmet: Vec<String>,
 }
 
 /// Replaces the file of a tunnel by what `change` makes of it, and applies that to the tunnel if it runs. In a fleet its
@@ -110,7 +121,7 @@ fn edit_if<T>(
     let current = outcomes.map(|document| file.with(document));
     let (document, value) = change(current.as_ref().unwrap_or(file))?;
     let new = file.with(document);
-    let (applied, needs_supervisor) = if file.text() == new.text() {
+    let Outcome { applied, needs_supervisor, unmet } = if file.text() == new.text() {
         // That there is nothing to change may be true of a file that does not follow yet.
         admitted(file, &new)?;
         catch_up(file, &locked, options, context)?
@@ -120,7 +131,7 @@ fn edit_if<T>(
         admitted(file, &new)?;
         replace(&file.path, new.text())?;
         match apply(file, &new, running, &locked, options, context) {
-            Ok(applied) => applied,
+            Ok(outcome) => outcome,
             Err(error) => return Err(error.and(put_back(&new, file.text()))),
         }
     };
@@ -128,14 +139,14 @@ fn edit_if<T>(
     if needs_supervisor {
         background::start(&new, context);
     }
-    Ok(Edited { value, applied })
+    Ok(Edited { value, applied, unmet })
 }
 
 /// The state of the tunnel that runs from `file`, if that has keys which may have taken the place of others by now.
 fn state_with_successors(file: &ConfigFile, locked: &LockedLedger) -> Result<Option<DeviceState>, Error> {
     let has_successors = file.contents.peers.iter().any(|peer| peer.client.next_public_key.is_some());
-    let is_ours = || Ok::<_, Error>(locked.read_head()?.is_some_and(|ledger| file.is_file_of_head(&ledger)));
-    if !has_successors || !is_ours()? {
+    let is_of_other = || Ok::<_, Error>(locked.read_head()?.is_some_and(|ledger| !file.is_file_of_head(&ledger)));
+    if !has_successors || is_of_other()? {
         return Ok(None);
     }
     Ok(reload::open(&file.interface).and_then(|mut tunnel| tunnel.get()).ok())
@@ -147,13 +158,29 @@ fn catch_up(
     locked: &LockedLedger,
     options: &Options,
     context: Context<'_>,
-) -> Result<(Applied, bool), Error> {
-    let is_ours = locked.read_head()?.is_some_and(|ledger| file.is_file_of_head(&ledger));
-    if !is_ours || follows(file, locked)? {
-        return Ok((Applied::NotRunning, false));
+) -> Result<Outcome, Error> {
+    if !locked.read_head()?.is_some_and(|ledger| file.is_file_of_head(&ledger)) {
+        return apply_to_foreign(file, file, locked, context);
     }
-    let done = reload_locked(file, options, context, locked)?;
-    Ok((Applied::Reloaded, done.needs_supervisor))
+    if follows(file, locked)? {
+        return Ok(Outcome::default());
+    }
+    reloaded(reload_locked(file, options, context, locked)?)
+}
+
+fn reloaded(done: Reloaded) -> Result<Outcome, Error> {
+    Ok(Outcome { applied: Applied::Reloaded, needs_supervisor: done.needs_supervisor, unmet: Vec::new() })
+}
+
+/// Applies the file `new`, which was `old`, to the tunnel of its name that it was not brought up from, if one runs.
+fn apply_to_foreign(
+    old: &ConfigFile,
+    new: &ConfigFile,
+    locked: &LockedLedger,
+    context: Context<'_>,
+) -> Result<Outcome, Error> {
+    let (applied, unmet) = foreign::apply(old, new, locked.read_head()?.as_ref(), context)?;
+    Ok(Outcome { applied, needs_supervisor: false, unmet })
 }
 
 /// Whether the tunnel has what `file` says, as far as linerate knows.
@@ -184,7 +211,7 @@ pub(crate) fn check_unchanged(file: &ConfigFile) -> Result<(), Error> {
     }
 }
 
-/// Applies the file `new`, which was `old`, to the tunnel if it runs. Returns how, and whether it needs a supervisor.
+/// Applies the file `new`, which was `old`, to the tunnel if it runs.
 fn apply(
     old: &ConfigFile,
     new: &ConfigFile,
@@ -192,18 +219,11 @@ fn apply(
     locked: &LockedLedger,
     options: &Options,
     context: Context<'_>,
-) -> Result<(Applied, bool), Error> {
-    let Some(ledger) = locked.read_head()? else {
-        let runs = reload::open(&new.interface).and_then(|mut tunnel| tunnel.get()).is_ok();
-        return Ok((if runs { Applied::NotOurs } else { Applied::NotRunning }, false));
+) -> Result<Outcome, Error> {
+    let Some(ledger) = locked.read_head()?.filter(|ledger| new.is_file_of_head(ledger)) else {
+        return apply_to_foreign(old, new, locked, context);
     };
-    if !new.is_file_of_head(&ledger) {
-        return Ok((Applied::NotOurs, false));
-    }
-    let reload = || {
-        let done = reload_locked(new, options, context, locked)?;
-        Ok((Applied::Reloaded, done.needs_supervisor))
-    };
+    let reload = || reloaded(reload_locked(new, options, context, locked)?);
     // What the tunnel has is the copy: an edit by hand that was not reloaded yet is none of ours, unless it has to be.
     if !ledger.complete || !ledger.pending.is_empty() || !follows(old, locked)? {
         return reload();
@@ -219,16 +239,17 @@ fn apply(
         }
         _ => return reload(),
     };
-    let applied = apply_to_peers(old, new, running, restricted, &ledger, locked, context)?;
+    let (applied, unmet) = apply_to_peers(old, new, running, restricted, &ledger, locked, context)?;
     // Where a default route needs one, `up` or a reload has started it.
     let needs_supervisor = matches!(applied, Applied::Peers(_))
         && new.needs_supervisor(Compat::WgQuick)
         && !ledger.supervised
         && background::is_missing(&new.interface);
-    Ok((applied, needs_supervisor))
+    Ok(Outcome { applied, needs_supervisor, unmet })
 }
 
-/// Applies a change of peers, and what is `restricted` on the host, to a tunnel that has what `old` says.
+/// Applies a change of peers, and what is `restricted` on the host, to a tunnel that has what `old` says. Returns how,
+/// and what the tunnel does not do.
 fn apply_to_peers(
     old: &ConfigFile,
     new: &ConfigFile,
@@ -237,7 +258,7 @@ fn apply_to_peers(
     ledger: &LedgerHead,
     locked: &LockedLedger,
     context: Context<'_>,
-) -> Result<Applied, Error> {
+) -> Result<(Applied, Vec<String>), Error> {
     let name = &new.interface;
     let is_usage_kept = ledger.usage.is_some();
     limits::warn_of_usage(is_usage_kept, &old.contents, &new.contents, name.as_str(), context);
@@ -262,26 +283,25 @@ fn apply_to_peers(
     }
     match answer {
         Ok(lost) => {
-            lost.warn(name.as_str(), context);
             // Before the table is that of the file: what is killed in between puts no peer back.
             locked.adopt_next_file()?;
             restricted.map(PendingReload::finish).transpose()?;
-            Ok(Applied::Peers(update.peers.len()))
+            Ok((Applied::Peers(update.peers.len()), lost.sentences(name.as_str())))
         }
         // Its daemon is dead: whoever starts it again reads the copy, or `up` the file.
         Err(error) if is_absence(&error) => {
             context.warn(format_args!("{name} does not respond: {error}"));
             locked.adopt_next_file()?;
             restricted.map(PendingReload::finish).transpose()?;
-            Ok(Applied::NotRunning)
+            Ok((Applied::NotRunning, Vec::new()))
         }
         // Its daemon may have the change, get it later, or never.
         Err(error) => {
             restricted.map(PendingReload::finish_unanswered).transpose()?;
-            context.warn(format_args!(
+            let unmet = format!(
                 "{name} does not respond: {error}; the change is in the file, and `linerate reload {name}` applies it"
-            ));
-            Ok(Applied::NotRunning)
+            );
+            Ok((Applied::NotRunning, vec![unmet]))
         }
     }
 }
@@ -330,7 +350,7 @@ pub(crate) fn host_change(old: &ConfigFile, new: &ConfigFile, ledger: &LedgerHea
 }
 
 /// Drops the allowed IPs that need no route, because the interface's own network leads there.
-fn forget_own_networks(spec: &mut HostSpec) {
+pub(crate) fn forget_own_networks(spec: &mut HostSpec) {
     let networks: Vec<IpNet> = spec.addresses.iter().map(IpNet::trunc).collect();
     let is_own = |net: &IpNet| networks.iter().any(|own| own.contains(net) && own != net);
     spec.allowed_ips.retain(|net| !is_own(net));

@@ -34,6 +34,7 @@ mod edit;
 mod error;
 mod execute;
 mod fleet;
+mod foreign;
 mod interruption;
 #[cfg(target_os = "linux")]
 pub mod isolated;

@@ -65,20 +65,31 @@ fn knows(counter: &str, counters: Result<Vec<(String, u64)>, ClientError>) -> Re
 }
 
 impl Lost {
-    /// Says what is not kept.
-    pub(crate) fn warn(self, interface: &str, context: Context<'_>) {
-        if self.limits {
-            context.warn(format_args!(
+    /// Whether all is kept.
+    pub(crate) fn is_none(self) -> bool {
+        !self.limits && !self.groups
+    }
+
+    /// What is not kept, a sentence each.
+    pub(crate) fn sentences(self, interface: &str) -> Vec<String> {
+        let limits = self.limits.then(|| {
+            format!(
                 "{interface}: only linerated keeps Expires, Quota and NextPublicKey while the tunnel runs; what runs it \
                  now only leaves out clients that have expired"
-            ));
-        }
-        if self.groups {
-            context.warn(format_args!(
+            )
+        });
+        let groups = self.groups.then(|| {
+            format!(
                 "{interface}: only linerated knows Group; with what runs it now the last peer of each group has its \
                  AllowedIPs, and no other takes over"
-            ));
-        }
+            )
+        });
+        limits.into_iter().chain(groups).collect()
+    }
+
+    /// Says what is not kept.
+    pub(crate) fn warn(self, interface: &str, context: Context<'_>) {
+        self.sentences(interface).iter().for_each(|sentence| context.warn(sentence));
     }
 }
 

@@ -203,6 +203,8 @@ fn agrees(peer: &Peer, state: &PeerState, runtime: &RunningTunnel<'_>) -> bool {
 fn leads_to(peer: &Peer, state: &PeerState, runtime: &RunningTunnel<'_>) -> bool {
     match (&peer.endpoint, state.endpoint) {
         (_, None) => true,
+        // A client is found where it is: its last address is of no use to a server that starts again.
+        _ if peer.client.created.is_some() => true,
         (_, Some(running)) if endpoint::has_stale_zone(&running) => true,
         (None, Some(_)) => false,
         (Some(Endpoint::Address(address)), Some(running)) => *address == running,

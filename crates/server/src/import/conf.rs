@@ -97,6 +97,7 @@ impl Conf {
             import.remarks.dropped("DNS: it changed the server's own name servers while the tunnel was up");
         }
         if self.file.save_config {
+            import.endpoints_are_saved = true;
             import.remarks.dropped("SaveConfig: commands change the file and the running tunnel together");
         }
         for peer in self.file.peers {
@@ -106,8 +107,7 @@ impl Conf {
             client.allowed_ips = peer.allowed_ips.clone();
             client.endpoint = peer.endpoint.as_ref().map(|endpoint| endpoint.to_string());
             client.keepalive = peer.persistent_keepalive;
-            // A client connects to the server, which therefore has no endpoint for it.
-            client.is_site = client.endpoint.is_some();
+            client.settle_role(&import.addresses, import.endpoints_are_saved);
             import.clients.push(client);
         }
         Ok(import)

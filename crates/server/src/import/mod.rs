@@ -16,6 +16,7 @@ mod names;
 mod network_manager;
 mod networkd;
 mod pivpn;
+mod role;
 mod shell;
 mod text;
 mod value;

@@ -58,6 +58,8 @@ pub(super) fn read(input: &Input) -> Result<Import, Error> {
             import.remarks.dropped(format!("the name server and DHCP of [{name}] method=shared"));
         }
     }
+    let addresses = import.addresses.clone();
+    import.clients.iter_mut().for_each(|client| client.settle_role(&addresses, false));
     Ok(import)
 }
 
@@ -85,7 +87,6 @@ fn peer(section: &Section<'_>, key: &str) -> Result<Client, Error> {
         client.allowed_ips = text::nets(&list.value, &list.place)?;
     }
     client.endpoint = section.get("endpoint").map(|endpoint| text::one_line(&endpoint.value));
-    client.is_site = client.endpoint.is_some();
     if let Some(seconds) = section.get("persistent-keepalive").filter(|seconds| seconds.value != "0") {
         client.keepalive = Some(text::number(&seconds.value, &seconds.place)?);
     }

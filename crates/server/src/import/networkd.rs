@@ -50,6 +50,8 @@ pub(super) fn read(input: &Input) -> Result<Import, Error> {
             addresses(&mut import, &network)?;
         }
     }
+    let addresses = import.addresses.clone();
+    import.clients.iter_mut().for_each(|client| client.settle_role(&addresses, false));
     Ok(import)
 }
 
@@ -109,7 +111,6 @@ fn peer(input: &Input, section: &Section<'_>) -> Result<Client, Error> {
         client.allowed_ips.extend(text::nets(&list.value, &list.place)?);
     }
     client.endpoint = section.get("Endpoint").map(|endpoint| text::one_line(&endpoint.value));
-    client.is_site = client.endpoint.is_some();
     if let Some(seconds) = section.get("PersistentKeepalive").filter(|seconds| seconds.value != "off") {
         client.keepalive = Some(text::number(&seconds.value, &seconds.place)?);
     }

@@ -46,6 +46,8 @@ pub struct Import {
     pub client_mtu: Option<u32>,
     /// Their interval of keepalives; 0 is off.
     pub client_keepalive: Option<u16>,
+    /// Whether endpoints of peers may be what SaveConfig has written.
+    pub(super) endpoints_are_saved: bool,
     /// The clients.
     pub clients: Vec<Client>,
     /// What was done with the server's settings.
@@ -195,6 +197,7 @@ impl Import {
             client_allowed_ips: Vec::new(),
             client_mtu: None,
             client_keepalive: None,
+            endpoints_are_saved: false,
             clients: Vec::new(),
             remarks: Remarks::default(),
         }
@@ -242,6 +245,7 @@ impl Import {
                 continue;
             }
             client.is_site = false;
+            client.forget_saved_endpoint(self.endpoints_are_saved);
             client.private_key.get_or_insert(private_key);
             if client.old_name.is_empty() {
                 file.stem().clone_into(&mut client.old_name);

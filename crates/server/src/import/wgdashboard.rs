@@ -118,6 +118,7 @@ fn peer(import: &mut Import, row: Row, enabled: bool, place: &str) -> Result<(),
     client.add_note(&row.notes.0);
     // A peer with an endpoint may still be a client that this panel made.
     client.is_site &= client.private_key.is_none() && client.old_name.is_empty();
+    client.forget_saved_endpoint(import.endpoints_are_saved);
     let own: Vec<IpNet> = text::nets(&row.endpoint_allowed_ip.0, place)?;
     client.client_allowed_ips = Some(own).filter(|own| !own.is_empty() && !same(own, &import.client_allowed_ips));
     let dns: Vec<String> = text::items(&row.dns.0).map(str::to_owned).collect();

@@ -275,6 +275,45 @@ fn a_client_that_listens_is_still_a_client() {
     assert!(refused.contains("several servers are among these (wg_confs/wg0.conf, wg1.conf)"), "{refused}");
 }
 
+#[test]
+fn a_peer_is_a_client_or_a_site_by_all_its_signs_and_not_by_its_endpoint() {
+    let key = |byte: u8| SecretKey::from_bytes(&[byte * 8; 32]);
+    let imported = |address: &str, saves: bool, peer: &str| {
+        let conf = format!(
+            "[Interface]\nPrivateKey = {}\nAddress = {address}\nListenPort = 51820\n{}[Peer]\nPublicKey = {}\n{peer}\n\
+             [Peer]\nPublicKey = {}\nAllowedIPs = 10.8.0.9/32\n",
+            *key(1).to_base64(),
+            if saves { "SaveConfig = true\n" } else { "" },
+            public_key(&key(2)),
+            public_key(&key(3)),
+        );
+        let mut input = Input::default();
+        input.files.push(InputFile { path: "wg0.conf".to_owned(), bytes: samples::buffer(conf.as_bytes()) });
+        let import = import::read(Kind::WgQuick, &input, &context()).unwrap();
+        let client = import.clients.iter().find(|client| client.public_key == public_key(&key(2))).unwrap();
+        (client.is_site, client.endpoint.is_some())
+    };
+    let at = "Endpoint = 192.0.2.52:63190";
+    let [client, kept, site] = [(false, false), (false, true), (true, true)];
+    let both = "10.8.0.1/24, fd00:8::1/64";
+    for (address, saves, peer, expected) in [
+        (both, true, format!("AllowedIPs = 10.8.0.2/32\n{at}"), client),
+        (both, true, format!("AllowedIPs = fd00:8::2/128\nEndpoint = [2001:db8::7]:40001"), client),
+        (both, true, format!("AllowedIPs = 10.8.0.2/32, fd00:8::2/128\n{at}\nPersistentKeepalive = off"), client),
+        (both, true, format!("AllowedIPs = 10.8.0.2/32, 10.8.0.3/32, 192.168.9.9/32\n{at}"), client),
+        ("10.8.0.1", true, format!("AllowedIPs = 10.8.0.2/32\n{at}"), client),
+        (both, false, format!("AllowedIPs = 10.8.0.2/32\n{at}"), kept),
+        (both, true, format!("AllowedIPs = 10.8.0.2/32\n{at}\nPersistentKeepalive = 25"), site),
+        (both, true, "AllowedIPs = 10.8.0.2/32\nEndpoint = office.example.com:51820".to_owned(), site),
+        (both, true, format!("AllowedIPs = 10.8.0.2/32, 192.168.9.0/24\n{at}"), site),
+        (both, true, format!("AllowedIPs = 10.9.0.2/32\n{at}"), site),
+        (both, true, "AllowedIPs = 10.8.0.2/32\nPersistentKeepalive = 25".to_owned(), client),
+        (both, true, "AllowedIPs = 10.8.0.2/32, 192.168.9.0/24".to_owned(), client),
+    ] {
+        assert_eq!(imported(address, saves, &peer), expected, "{address}: {peer}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

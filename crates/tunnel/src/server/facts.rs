@@ -28,7 +28,9 @@ pub fn facts(own: &InterfaceName) -> Result<Facts, Error> {
     let mut ports = used_ports(&["/proc/self/net/udp", "/proc/self/net/udp6"]);
     ports.extend(files.iter().filter_map(|file| file.contents.listen_port));
     let has_ipv6 = !state.disabled_families.contains(&AddressFamily::V6);
+    let texts = RESOLVERS.iter().filter_map(|path| fs::read_to_string(path).ok()).collect::<Vec<_>>();
     Ok(Facts {
+        resolvers: resolvers(&texts, &state),
         taken: taken(&state, &files),
         uplink4: uplink(&state, AddressFamily::V4),
         uplink6: has_ipv6.then(|| uplink(&state, AddressFamily::V6)).flatten(),
@@ -63,6 +65,30 @@ fn uplink(state: &HostState, family: AddressFamily) -> Option<Uplink> {
     addresses.extend(state.link(&interface).map(of_link).unwrap_or_default());
     addresses.retain(|address| !is_link_local(*address));
     Some(Uplink { interface, addresses })
+}
+
+/// Where the name servers are: those that programs ask, and, if these are a forwarder on the host itself, the files that
+/// systemd-resolved and NetworkManager keep of those behind it.
+const RESOLVERS: [&str; 3] =
+    ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf", "/run/NetworkManager/no-stub-resolv.conf"];
+
+/// The name servers of the first text that has any which packets of others reach by the default routes' interfaces.
+fn resolvers(texts: &[String], state: &HostState) -> Vec<IpAddr> {
+    let is_reached =
+        |address: &IpAddr| !address.is_loopback() && !is_link_local(*address) && leads_out(*address, state);
+    let of_text = |text: &String| {
+        let servers = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver")?.trim().parse().ok());
+        servers.filter(is_reached).collect::<Vec<IpAddr>>()
+    };
+    texts.iter().map(of_text).find(|servers| !servers.is_empty()).unwrap_or_default()
+}
+
+/// Whether packets to an address leave by the interface of the default route: another tunnel's server is not for clients.
+fn leads_out(address: IpAddr, state: &HostState) -> bool {
+    let routes = state.routes.iter().filter(|route| route.table == MAIN && route.to.contains(&address));
+    let best = routes.max_by_key(|route| (route.to.prefix_len(), std::cmp::Reverse(route.metric)));
+    let uplink = uplink(state, AddressFamily::of(&address)).map(|uplink| uplink.interface);
+    best.is_some_and(|route| route.device.is_some() && route.device == uplink)
 }
 
 fn is_link_local(address: IpAddr) -> bool {
@@ -133,6 +159,32 @@ mod tests {
         let first: IpAddr = "203.0.113.9".parse().unwrap();
         assert_eq!((&*found.interface, found.addresses[0]), ("b", first));
         assert_eq!(uplink(&state, AddressFamily::V6).unwrap().addresses, [] as [IpAddr; 0]);
+    }
+
+    #[test]
+    fn the_resolvers_are_those_behind_a_forwarder_and_none_of_another_tunnel() {
+        let state = HostState {
+            links: vec![link("a", &["192.168.1.5/24"])],
+            routes: vec![
+                route("0.0.0.0/0", Some("a"), 100, 4),
+                route("192.168.1.0/24", Some("a"), 0, 2),
+                route("10.64.0.0/24", Some("wg5"), 0, 2),
+            ],
+            ..HostState::default()
+        };
+        let found = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
+            resolvers(&texts, &state).iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(found(&["# a\nnameserver 9.9.9.9\nsearch x\nnameserver\t192.168.1.1\n"]), "9.9.9.9 192.168.1.1");
+        let stub = "nameserver 127.0.0.53\noptions edns0 trust-ad\n";
+        assert_eq!(found(&[stub, "nameserver 192.168.1.1\nnameserver fe80::1%a\n"]), "192.168.1.1");
+        assert_eq!(found(&[stub, stub, "nameserver 1.1.1.1\n"]), "1.1.1.1");
+        for none in
+            [stub, "nameserver 10.64.0.1\n", "nameserver 169.254.169.253\n", "nameserver 2620:fe::fe\n", "x", ""]
+        {
+            assert_eq!(found(&[none]), "", "{none}");
+        }
     }
 
     #[test]

@@ -16,8 +16,11 @@ use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::zeroizing::Buffer;
 use linerate_host::spec::Compat;
 use linerate_netio::random;
-use linerate_server::{Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, expiry};
-use linerate_tunnel::{self as tunnel, Applied, ConfigFile, Context, Edited, Error, Options};
+use linerate_server::init::NAME_SERVERS;
+use linerate_server::{
+    Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, dns, expiry,
+};
+use linerate_tunnel::{self as tunnel, ConfigFile, Context, Error, Options};
 use linerate_wg::keys;
 use rustix::termios::tcgetwinsize;
 use serde_json::json;
@@ -105,14 +108,15 @@ fn add(arguments: &Add) -> Result<ExitCode, CliError> {
         let files = to_files.write(added.iter().map(|added| (&added.client.name, &*added.text)))?;
         Ok((added, files, notes(roster, &properties, now)))
     })?;
-    let Edited { value: (added, files, notes), .. } = edited.outcome;
+    let Done { file, value: (added, files, notes), unmet } = edited;
     files.keep();
     notes.iter().for_each(|note| eprint_line(note));
     if arguments.which.json {
-        return print_exported(&added, &files);
+        print_exported(&added, &files)?;
+        return Ok(unmet.exit_code());
     }
     for Exported { client, text, has_key } in &added {
-        eprint_line(&format!("added {} with {}", client.name, addresses(client)));
+        eprint_line(&format!("added {}{} with {}", client.name, unmet.place(&file), addresses(client)));
         match files.path(&client.name) {
             Some(path) => eprint_line(&format!("its file is {}", path.display())),
             None => print_once(text, *has_key)?,
@@ -121,7 +125,7 @@ fn add(arguments: &Add) -> Result<ExitCode, CliError> {
     if !has_key && !arguments.keep_key && files.are_none() {
         eprint_line("this is the only time that the private key is shown; --keep-key keeps it in the server's file");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(unmet.exit_code())
 }
 
 /// A client and its file.
@@ -267,21 +271,25 @@ fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
         let files = to_files.write(exported.iter().map(|one| (&one.client.name, &*one.text)))?;
         Ok((exported, files))
     })?;
-    let Edited { value: (exported, files), .. } = edited.outcome;
+    let Done { file, value: (exported, files), unmet } = edited;
     files.keep();
     if which.json {
-        return print_exported(&exported, &files);
+        print_exported(&exported, &files)?;
+        return Ok(unmet.exit_code());
     }
     for Exported { client, text, has_key } in &exported {
-        let old =
-            if arguments.now { "the old key is no longer valid" } else { "the old key is valid until it is used" };
-        eprint_line(&format!("{} has a new key; {old}", client.name));
+        let old = match arguments.now {
+            _ if !unmet.0.is_empty() => "",
+            true => "; the old key is no longer valid",
+            false => "; the old key is valid until it is used",
+        };
+        eprint_line(&format!("{} has a new key{}{old}", client.name, unmet.place(&file)));
         match files.path(&client.name) {
             Some(path) => eprint_line(&format!("its file is {}", path.display())),
             None => print_once(text, *has_key)?,
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(unmet.exit_code())
 }
 
 fn export(arguments: &Export) -> Result<ExitCode, CliError> {
@@ -381,10 +389,11 @@ fn print_code(code: &QrCode) -> Result<(), String> {
     Ok(())
 }
 
-/// An edit of a server's file, and who expired meanwhile.
+/// An edit of a server's file.
 struct Done<T> {
     file: ConfigFile,
-    outcome: Edited<T>,
+    value: T,
+    unmet: Unmet,
 }
 
 /// Edits the file of a server, and applies the edit to the tunnel if it runs. Clients whose time has come are marked as
@@ -410,13 +419,23 @@ fn edit<T>(
         let value = change(file, &mut roster)?;
         Ok((roster.into_document(), value))
     })?;
-    if outcome.applied == Applied::NotOurs {
-        eprint_line(&format!(
-            "Warning: {0} runs, but not by linerate from this file: take it down, and `linerate up {0}`",
-            file.interface
-        ));
+    Ok(Done { file, unmet: Unmet(outcome.unmet), value: outcome.value })
+}
+
+/// What the running tunnel does not do of what the file says.
+struct Unmet(Vec<String>);
+
+impl Unmet {
+    /// Where a change was made.
+    fn place(&self, file: &ConfigFile) -> String {
+        if self.0.is_empty() { String::new() } else { format!(" in {}", file.path.display()) }
     }
-    Ok(Done { file, outcome })
+
+    /// Says so, and fails: the change is in the file and does not hold for the tunnel that runs.
+    fn exit_code(&self) -> ExitCode {
+        self.0.iter().for_each(|sentence| eprint_line(sentence));
+        if self.0.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
 }
 
 fn read(server: Option<&str>) -> Result<(ConfigFile, Roster), CliError> {
@@ -469,8 +488,12 @@ fn notes(roster: &mut Roster, properties: &Properties, now: Timestamp) -> Vec<St
         .clients()
         .last()
         .is_some_and(|client| allowed_ips(roster.file(), client).iter().any(|net| net.prefix_len() == 0));
-    if is_full && roster.file().clients.dns.is_empty() {
-        notes.push("clients keep their own name servers; `linerate server set --dns ADDRESS` names others".to_owned());
+    let names_none = roster.clients().last().is_some_and(|client| dns(roster.file(), client).is_empty());
+    if is_full && names_none {
+        notes.push(format!(
+            "Warning: all goes through the tunnel and no name server is named, so a name server in the client's own \
+             network is out of its reach, as that of most phones: {NAME_SERVERS}; then export the file again"
+        ));
     }
     notes
 }
@@ -480,10 +503,11 @@ fn report<T>(which: &Which, names: &[String], done: &str, edited: &Done<T>) -> R
         let file = edited.file.reopen()?;
         let roster = roster(&file, now())?;
         let left: Vec<&Client> = names.iter().filter_map(|name| roster.client(name).ok()).collect();
-        return print_json(&show::json_list(&left, None));
+        print_json(&show::json_list(&left, None))?;
+        return Ok(edited.unmet.exit_code());
     }
-    eprint_line(&format!("{}: {done}", names.join(", ")));
-    Ok(ExitCode::SUCCESS)
+    eprint_line(&format!("{}: {done}{}", names.join(", "), edited.unmet.place(&edited.file)));
+    Ok(edited.unmet.exit_code())
 }
 
 /// A name that is there twice, in any case.

@@ -115,7 +115,7 @@ pub(crate) struct InitArguments {
 /// Defaults of client files.
 #[derive(clap::Args)]
 pub(super) struct ClientDefaults {
-    /// Name servers, and search domains, in client files
+    /// Name servers, and search domains, in client files; none: clients keep their own (default of `init`: those of this host)
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     dns: Option<Vec<String>>,
 
@@ -334,6 +334,7 @@ struct View<'a> {
     listen_port: u16,
     addresses: Vec<String>,
     pools: Vec<String>,
+    client_dns: Option<String>,
     masquerade: &'a str,
     running: bool,
     service: Option<String>,
@@ -363,6 +364,7 @@ impl<'a> View<'a> {
             listen_port: server.port,
             addresses: server.addresses().iter().map(ToString::to_string).collect(),
             pools: server.pools().iter().map(ToString::to_string).collect(),
+            client_dns: server.name_servers().map(str::to_owned),
             masquerade: &server.masquerade,
             running: !matches!(made.runs, Runs::Nothing),
             service: if let Runs::Service(service) = &made.runs { Some(service.to_string()) } else { None },
@@ -384,6 +386,7 @@ impl<'a> View<'a> {
             ("public key", (*public_key).to_owned()),
             ("addresses", self.addresses.join(", ")),
             ("clients", format!("{}; {nat}", self.pools.join(", "))),
+            ("their DNS", self.client_dns.clone().unwrap_or_else(|| "their own".to_owned())),
             (
                 "run by",
                 self.service.clone().unwrap_or_else(|| match self.running {

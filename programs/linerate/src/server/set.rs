@@ -59,6 +59,8 @@ struct Done {
     /// Clients whose files name an endpoint that is no longer true.
     export_again: Vec<String>,
     notes: Vec<String>,
+    /// What the running tunnel does not do of what the file says.
+    unmet: Vec<String>,
 }
 
 /// Where clients reached the server before, and their names.
@@ -110,20 +112,26 @@ pub(super) fn run(arguments: &SetArguments) -> Result<ExitCode, CliError> {
     let done = Done {
         name: name.to_string(),
         applied: matches!(edited.applied, Applied::Peers(_) | Applied::Reloaded),
-        notes: notes(&changes, edited.applied, &before, &after),
+        notes: notes(&changes, &before, &after, edited.unmet.is_empty()),
+        unmet: edited.unmet,
         export_again: if has_moved { before.clients } else { Vec::new() },
     };
+    let exit_code = if done.unmet.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     if arguments.json {
-        return Ok(print(&json(&done)?)?);
+        print(&json(&done)?)?;
+        return Ok(exit_code);
     }
     let path = file.path.display();
     match (is_same, done.applied) {
         (true, _) => eprint_line(&format!("{name}: {path} says that already")),
-        (false, true) => eprint_line(&format!("{name}: {path} is changed, and the running tunnel follows it")),
-        (false, false) => eprint_line(&format!("{name}: {path} is changed")),
+        (false, true) if done.unmet.is_empty() => {
+            eprint_line(&format!("{name}: {path} is changed, and the running tunnel follows it"))
+        }
+        (false, _) => eprint_line(&format!("{name}: {path} is changed")),
     }
     done.notes.iter().for_each(|note| eprint_line(&format!("Note: {note}.")));
-    Ok(ExitCode::SUCCESS)
+    done.unmet.iter().for_each(|sentence| eprint_line(sentence));
+    Ok(exit_code)
 }
 
 /// Refuses a port that somebody else has.
@@ -137,13 +145,10 @@ fn check_free(port: u16, file: &ConfigFile, facts: &Facts) -> Result<(), String>
     }
 }
 
-fn notes(changes: &Changes, applied: Applied, before: &Before, after: &ConfigFile) -> Vec<String> {
+fn notes(changes: &Changes, before: &Before, after: &ConfigFile, is_followed: bool) -> Vec<String> {
     let mut notes = Vec::new();
-    if applied == Applied::NotOurs {
-        notes.push("the tunnel that runs is not of this file: it has not followed".to_owned());
-    }
     let (old, new) = (before.listen_port, after.contents.listen_port);
-    if let Some((old, new)) = old.zip(new).filter(|(old, new)| old != new) {
+    if let Some((old, new)) = old.zip(new).filter(|(old, new)| is_followed && old != new) {
         notes.push(format!(
             "nothing listens on UDP port {old} any more; a firewall in front of this host has to let port {new} in"
         ));

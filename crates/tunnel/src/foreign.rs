@@ -1,0 +1,169 @@
+//! Edits of the file of a tunnel that another program runs: wg-quick with our daemon, with another one, or with the
+//! kernel's module. There is no ledger, so only the peers are changed, over the tunnel's own control. What is left
+//! undone is said: whoever disabled a client has to know whether it is still let in.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use linerate_control::document::SectionKind;
+use linerate_control::keys::PublicKey;
+use linerate_control::printable::printable;
+use linerate_control::tunnel_file::{Peer, TunnelFile, changes, differing};
+use linerate_control::uapi::client::ClientError;
+use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
+use linerate_control::uapi::response::DeviceState;
+use linerate_host::spec::HostSpec;
+
+use crate::context::Context;
+use crate::edit::{Applied, forget_own_networks};
+use crate::error::Error;
+use crate::ledger::LedgerHead;
+use crate::limits;
+use crate::read::{ConfigFile, DefaultRoutes};
+use crate::reload;
+use crate::status::is_absence;
+
+/// Gives the running tunnel the peers of the file `new`, which was `old`. `ledger` is that of a tunnel that linerate
+/// brought up from another file. Returns what was applied, and what the tunnel does not do of what the file says.
+///
+/// # Errors
+/// The tunnel refuses the peers: it is as it was.
+pub(crate) fn apply(
+    old: &ConfigFile,
+    new: &ConfigFile,
+    ledger: Option<&LedgerHead>,
+    context: Context<'_>,
+) -> Result<(Applied, Vec<String>), Error> {
+    let name = &new.interface;
+    let untouched = |why: String| Ok((Applied::NotRunning, vec![why]));
+    let device = match state(new) {
+        Ok(device) => device,
+        Err(error) if is_absence(&error) => return Ok((Applied::NotRunning, Vec::new())),
+        Err(error) => {
+            return untouched(format!(
+                "{name} does not respond: {error}; the change is in the file only, and the running tunnel may be as it was"
+            ));
+        }
+    };
+    if let Some(ledger) = ledger {
+        return untouched(format!(
+            "the tunnel {name} that runs was brought up from {0} and is as it was: `--server {0}' changes that one",
+            ledger.file.display()
+        ));
+    }
+    let (from, to) = (old.loaded()?, new.loaded()?);
+    if to.private_key.is_some() && to.private_key != device.private_key {
+        return untouched(format!(
+            "the tunnel {name} that runs has another private key than {}, so it is another one, and is as it was: take it \
+             down with the program that brought it up, then `linerate up {name}`",
+            new.path.display()
+        ));
+    }
+    let is_same = old.text() == new.text();
+    let update = DeviceUpdate { peers: peers(&from, new, &to, &device, is_same), ..DeviceUpdate::default() };
+    let mut unmet = unmet_on_host(old, new, is_same);
+    if update.peers.is_empty() {
+        return Ok((Applied::NotRunning, unmet));
+    }
+    match limits::set(name.as_str(), &update) {
+        Ok(lost) => {
+            unmet.extend(lost.sentences(name.as_str()));
+            unmet.extend(unmet_by_device(new, &update.peers, lost.is_none()));
+        }
+        Err(ClientError::Reply(_)) => return Err(Error::State("the running tunnel refuses the change".to_owned())),
+        Err(error) => unmet.push(format!(
+            "{name} does not respond: {error}; the change is in the file only, and the running tunnel may be as it was"
+        )),
+    }
+    if new.contents.save_config {
+        context.warn(format_args!(
+            "{} has SaveConfig: if wg-quick takes {name} down, it writes what runs over the file, without names and \
+             without clients that are disabled. Remove this line",
+            new.path.display()
+        ));
+    }
+    Ok((Applied::Peers(update.peers.len()), unmet))
+}
+
+fn state(file: &ConfigFile) -> Result<DeviceState, ClientError> {
+    reload::open(&file.interface)?.get()
+}
+
+/// The changes of peers. The tunnel may not have followed earlier edits: peers that are comments in the file are removed
+/// wherever they come from, and an edit that changes nothing brings all peers.
+fn peers(from: &TunnelFile, new: &ConfigFile, to: &TunnelFile, device: &DeviceState, is_same: bool) -> Vec<PeerUpdate> {
+    let running: HashSet<PublicKey> = device.peers.iter().map(|peer| peer.public_key).collect();
+    let runs = |peer: &Arc<Peer>| running.contains(&peer.public_key);
+    let mut before = from.clone();
+    before.peers.retain(|peer| !is_same || runs(peer));
+    let sections = new.document.sections();
+    let is_disabled = |peer: &Arc<Peer>| sections[peer.section].kind() == SectionKind::DisabledPeer;
+    before.peers.extend(new.with_disabled().0.peers.into_iter().filter(is_disabled).filter(runs));
+    changes(&before, to, device, reload::removal(&new.interface)).update.peers
+}
+
+/// What the new file asks of the host that the old one did not.
+fn unmet_on_host(old: &ConfigFile, new: &ConfigFile, is_same: bool) -> Vec<String> {
+    let (old_peers, new_peers) = match is_same {
+        // An earlier edit may have brought what is still missing.
+        true => (&[][..], &*new.contents.peers),
+        false => differing(&old.contents.peers, &new.contents.peers),
+    };
+    let name = &new.interface;
+    let before: HashMap<PublicKey, &Peer> = old_peers.iter().map(|peer| (peer.public_key, &**peer)).collect();
+    let is_wider = |peer: &&Arc<Peer>| {
+        let had = before.get(&peer.public_key).map(|old| &old.destinations);
+        !peer.destinations.is_empty() && had != Some(&peer.destinations)
+    };
+    let mut unmet = Vec::new();
+    let restricted: Vec<String> =
+        new_peers.iter().filter(is_wider).map(|peer| printable(&peer.title()).into_owned()).collect();
+    if !restricted.is_empty() {
+        unmet.push(format!(
+            "only linerate keeps Destinations: until {name} is taken down and brought up with `linerate up {name}`, they \
+             do not hold for {}",
+            restricted.join(", ")
+        ));
+    }
+    let spec = |file: &ConfigFile, peers: &[Arc<Peer>]| {
+        let mut spec: HostSpec = file.host_spec_of(peers, &DeviceUpdate::default(), DefaultRoutes::Always);
+        forget_own_networks(&mut spec);
+        spec.forwarding.restrictions.clear();
+        spec
+    };
+    let (mut from, to) = (spec(old, old_peers), spec(new, new_peers));
+    // A route that leads to nobody does no harm.
+    let has_new_routes = !is_same && to.allowed_ips.iter().any(|net| !from.allowed_ips.contains(net));
+    from.allowed_ips.clone_from(&to.allowed_ips);
+    let device = |file: &TunnelFile| (file.listen_port, file.fwmark, file.private_key.clone(), file.user.clone());
+    if has_new_routes || from != to || device(&old.contents) != device(&new.contents) {
+        unmet.push(format!(
+            "another program brought {name} up, so only its peers have followed: take it down with that program, then \
+             `linerate up {name}`, for its port, addresses, routes and rules"
+        ));
+    }
+    unmet
+}
+
+/// The peers that the tunnel has, or has not, in spite of the update; those to be added count if it `takes_all`.
+fn unmet_by_device(new: &ConfigFile, updates: &[PeerUpdate], takes_all: bool) -> Option<String> {
+    let name = &new.interface;
+    let Ok(device) = state(new) else {
+        return Some(format!("{name} does not respond: whether the running tunnel has followed is not known"));
+    };
+    let has = |key: &PublicKey| device.peers.iter().any(|peer| peer.public_key == *key);
+    let differs = |update: &&PeerUpdate| {
+        if update.remove { has(&update.public_key) } else { takes_all && !has(&update.public_key) }
+    };
+    let title = |update: &PeerUpdate| {
+        let key = update.public_key;
+        if update.remove { format!("{key} is still let in") } else { format!("{key} is not let in") }
+    };
+    let different: Vec<String> = updates.iter().filter(differs).map(title).collect();
+    (!different.is_empty()).then(|| {
+        format!(
+            "{name} did not follow: {}; take it down with the program that brought it up, then `linerate up {name}`",
+            different.join(", ")
+        )
+    })
+}

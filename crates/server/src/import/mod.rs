@@ -273,6 +273,7 @@ pub fn read(kind: Kind, input: &Input, context: &Context<'_>) -> Result<Import, 
     }?;
     refuse_own(input, &import.interface)?;
     import.take_client_files(input, context);
+    import.find_pool();
     import.replace_hooks(context);
     import.settle_names();
     import.check(context)?;

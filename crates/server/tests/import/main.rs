@@ -275,6 +275,72 @@ fn a_client_that_listens_is_still_a_client() {
     assert!(refused.contains("several servers are among these (wg_confs/wg0.conf, wg1.conf)"), "{refused}");
 }
 
+/// What is imported of the sample of wg-quick with these hooks.
+fn with_hooks(hooks: &[&str]) -> Import {
+    let (kind, input) = edited("wg-quick", "wg0.conf", |text| {
+        let others = text.lines().filter(|line| !line.starts_with("Post") && !line.starts_with("Pre"));
+        let text = others.fold(String::new(), |text, line| text + line + "\n");
+        let hooks = hooks.iter().map(|hook| format!("PostUp = {hook}\n")).collect::<String>();
+        text.replacen("[Interface]\n", &format!("[Interface]\n{hooks}"), 1)
+    });
+    imported(kind, &input)
+}
+
+#[test]
+fn rules_are_taken_over_all_or_none() {
+    let masquerade = "iptables -t nat -A POSTROUTING -o eth0 -j MASQUERADE";
+    let forward = "iptables -A FORWARD -i wg0 -j ACCEPT; iptables -A FORWARD -o wg0 -j ACCEPT";
+    assert!(with_hooks(&[masquerade, forward]).hooks.is_empty());
+    let narrow = [
+        "iptables -t nat -A POSTROUTING -s 10.20.0.2/32 -o eth0 -j MASQUERADE",
+        "iptables -t nat -A POSTROUTING -s 10.20.0.2 -o eth0 -j MASQUERADE",
+        "iptables -A FORWARD -i wg0 -s 10.20.0.2/32 -j ACCEPT; iptables -A FORWARD -i wg0 -j REJECT",
+        "iptables -A FORWARD -i wg0 -s 10.20.0.2 -j ACCEPT",
+        "iptables -I FORWARD -i wg0 ! -s 10.20.0.2 -j DROP",
+        "iptables -A FORWARD -i wg0 -d 192.168.1.0/24 -j REJECT --reject-with icmp-net-prohibited",
+        "iptables -A FORWARD -i wg0 -m mac --mac-source 00:00:00:00:00:01 -j ACCEPT",
+        "ip6tables -A FORWARD -i wg0 -s fd20:1::2 -j ACCEPT",
+        "nft insert rule inet filter forward iifname wg0 ip saddr 10.20.0.3 drop",
+        "/etc/wireguard/up.sh wg0",
+    ];
+    for rule in narrow {
+        for hooks in [[masquerade, forward, rule], [rule, forward, masquerade]] {
+            let import = with_hooks(&hooks);
+            assert!(import.gateway.is_none() && import.masquerade == [false; 2], "{rule}");
+            assert_eq!(import.hooks.iter().map(|(_, hook)| &**hook).collect::<Vec<_>>(), hooks);
+            assert!(import.remarks.of(Remark::Changed).any(|what| what.contains("Destinations")), "{rule}");
+        }
+    }
+    // What only lets more in beside them stays for itself.
+    let port = "iptables -t nat -A PREROUTING -i eth0 -p tcp --dport 8080 -j DNAT --to-destination 10.20.0.2";
+    let import = with_hooks(&[masquerade, forward, port]);
+    assert_eq!((import.hooks.len(), import.gateway), (1, Some(vec!["eth0".to_owned()])));
+}
+
+#[test]
+fn an_address_without_a_length_gets_a_pool_from_the_clients() {
+    let imported = |address: &str, edit: &dyn Fn(&str) -> String| {
+        let (kind, input) = edited("wg-quick", "wg0.conf", |text| {
+            edit(text).replacen("Address = 10.20.0.1/24, fd20:1::1/64", &format!("Address = {address}"), 1)
+        });
+        imported(kind, &input)
+    };
+    let pool = |import: &Import| import.pool.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let same = |text: &str| text.to_owned();
+    let both = imported("10.20.0.1, fd20:1::1", &same);
+    assert_eq!(pool(&both), ["10.20.0.0/24", "fd20:1::/64"]);
+    assert!(file(&both, &options()).contains("\n#! Pool = 10.20.0.0/24, fd20:1::/64\n"));
+    assert_eq!(pool(&imported("10.20.0.1/32, fd20:1::1/64", &same)), ["10.20.0.0/24", "fd20:1::/64"]);
+    assert_eq!(pool(&imported("10.20.0.1/31", &same)), ["10.20.0.0/24"]);
+    assert_eq!(pool(&imported("10.20.0.1/24, fd20:1::1/64", &same)), [""; 0]);
+    let wide = |text: &str| text.replace("10.20.0.3/32", "10.20.9.3/32");
+    assert_eq!(pool(&imported("10.20.0.1", &wide)), ["10.20.0.0/20"]);
+    let far = |text: &str| text.replace("10.20.0.3/32", "192.168.9.3/32");
+    let import = imported("10.20.0.1", &far);
+    assert_eq!(pool(&import), [""; 0]);
+    assert!(import.remarks.of(Remark::Changed).any(|what| what.contains("server set --pool")));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

@@ -52,7 +52,12 @@ impl Changes {
         }
         if !self.pools.is_empty() {
             let mut wider = networks.to_vec();
+            // An address without a length is a network of its own, which a pool may contain.
+            let is_alone = |net: &IpNet| net.prefix_len() + 1 >= net.max_prefix_len();
+            let has_family = |net: &IpNet| networks.iter().any(|other| other.addr().is_ipv4() == net.addr().is_ipv4());
+            wider.extend(addresses(document).into_iter().filter(|net| is_alone(net) && !has_family(net)));
             self.pools.iter().try_for_each(|pool| widen(&mut wider, *pool, taken))?;
+            wider.retain(|net| !is_alone(net));
             resize_addresses(document, networks, &wider)?;
             document.unset(section, &settings::POOL);
             document.set(section, &settings::POOL, &list(&wider))?;
@@ -124,6 +129,19 @@ fn widen(networks: &mut Vec<IpNet>, pool: IpNet, taken: &[IpNet]) -> Result<(), 
     Ok(())
 }
 
+/// The server's own addresses.
+fn addresses(document: &Document) -> Vec<IpNet> {
+    let interfaces = document.sections().iter().filter(|section| section.kind() == SectionKind::Interface);
+    let entries = interfaces.flat_map(Section::entries).filter(|entry| entry.is(&settings::ADDRESS));
+    let lists = entries.filter_map(|entry| str::from_utf8(entry.value()).ok());
+    let words = lists.flat_map(|list| list.split(','));
+    words
+        .filter_map(|word| {
+            word.trim().parse().or_else(|_| word.trim().parse().map(|ip: std::net::IpAddr| ip.into())).ok()
+        })
+        .collect()
+}
+
 /// Gives the server's own addresses the lengths of the wider networks, so that one route leads to all clients.
 fn resize_addresses(document: &mut Document, before: &[IpNet], after: &[IpNet]) -> Result<(), InvalidValue> {
     let resized = |word: &str| -> Option<IpNet> {
@@ -180,6 +198,19 @@ mod tests {
         found.sort_unstable();
         assert_eq!(found, lines);
         assert!(text.ends_with("\n[Peer]\nPublicKey = x\n"), "{text}");
+    }
+
+    #[test]
+    fn an_address_without_a_length_gets_a_pool_around_it() {
+        let file = FILE.replace("10.7.4.1/24", "10.7.4.1").replace("#! Pool = 10.7.4.0/24, fd00::/64\n", "");
+        let apply = |pool: &str| {
+            let mut document = Document::parse(file.as_bytes());
+            let changed = pools(&[pool]).apply(&mut document, &nets(&["fd00::/64"]), &[]);
+            changed.map(|()| String::from_utf8(document.to_bytes().to_vec()).unwrap())
+        };
+        let text = apply("10.7.4.0/24").unwrap();
+        assert!(text.contains("10.7.4.1,") && text.contains("#! Pool = fd00::/64, 10.7.4.0/24\n"), "{text}");
+        assert!(apply("10.8.0.0/24").unwrap_err().to_string().contains("10.7.4.1/32"));
     }
 
     #[test]

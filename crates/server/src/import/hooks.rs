@@ -1,8 +1,12 @@
 //! Recognises commands that do what a gateway of ours does by itself: NAT, forwarding, opening the port, segment sizes.
 //!
-//! Whatever is not understood word for word is kept as it is. Nothing is run or expanded.
+//! Whatever is not understood word for word is kept as it is. A rule that is kept may depend on those around it, as a
+//! REJECT does on the ACCEPT before it; then none of them may be replaced ([`Sorted::is_entangled`]). Nothing is run or
+//! expanded.
 
 use ipnet::IpNet;
+
+use super::text;
 
 /// A rule that settings of ours replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +32,7 @@ pub enum Rule {
 pub struct Scene<'a> {
     /// The tunnel's interface.
     pub interface: &'a str,
-    /// Its networks.
+    /// Its networks, and the addresses of clients outside of them.
     pub networks: &'a [IpNet],
     /// Its port.
     pub port: Option<u16>,
@@ -43,18 +47,24 @@ pub struct Sorted {
     pub replaced: Vec<Rule>,
     /// What is left of the command.
     pub kept: Option<String>,
+    /// What is left decides with the rules that are replaced which packets pass, or may do so.
+    pub is_entangled: bool,
 }
 
 /// Sorts the parts of a command between `;` and `&&`.
 pub fn sort(command: &str, scene: &Scene<'_>) -> Sorted {
     let Some(parts) = parts(command) else {
-        return Sorted { replaced: Vec::new(), kept: Some(command.trim().to_owned()) };
+        let is_entangled = ["iptables", "ip6tables", "nft", "ufw", "firewall-cmd", ".sh", "bash", "./"]
+            .iter()
+            .any(|word| command.contains(word));
+        return Sorted { replaced: Vec::new(), kept: Some(command.trim().to_owned()), is_entangled };
     };
-    let (mut replaced, mut kept) = (Vec::new(), String::new());
+    let (mut replaced, mut kept, mut is_entangled) = (Vec::new(), String::new(), false);
     for part in parts {
         match rule(&part.words, scene).filter(|rule| *rule != Rule::OpenPort || !scene.keep_open_port) {
             Some(rule) => replaced.push(rule),
             None => {
+                is_entangled |= is_entangling(&part.words, scene);
                 if !kept.is_empty() {
                     kept.push_str(part.joined_by);
                 }
@@ -62,7 +72,7 @@ pub fn sort(command: &str, scene: &Scene<'_>) -> Sorted {
             }
         }
     }
-    Sorted { replaced, kept: Some(kept).filter(|kept| !kept.is_empty()) }
+    Sorted { replaced, kept: Some(kept).filter(|kept| !kept.is_empty()), is_entangled }
 }
 
 /// A rule in the output of `iptables-save -t nat` or a file of it, without the program: `-A POSTROUTING …`.
@@ -181,10 +191,95 @@ fn is_forwarding(name: &str) -> bool {
     ["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding", "net.ipv6.conf.all.forwarding"].contains(&name)
 }
 
+/// Whether a command that is kept may decide about packets that rules which are replaced decide about, too.
+fn is_entangling(words: &[String], scene: &Scene<'_>) -> bool {
+    let mut words = words.iter().map(String::as_str);
+    let path = words.next().unwrap_or_default();
+    let program = path.rsplit('/').next().unwrap_or_default();
+    match program {
+        "iptables" | "iptables-nft" | "iptables-legacy" | "ip6tables" | "ip6tables-nft" | "ip6tables-legacy" => {
+            is_entangling_rule(words, scene)
+        }
+        // Zones are chains of firewalld's own; direct rules are in those of iptables.
+        "firewall-cmd" => words.any(|word| word == "--direct"),
+        "sysctl" | "echo" | "ip" | "wg" | "systemctl" | "resolvectl" | "resolvconf" | "logger" | "true" | "sleep" => {
+            false
+        }
+        "nft" | "ufw" | "sh" | "bash" | "dash" | "source" | "." | "eval" | "exec" | "python3" | "perl" => true,
+        _ => {
+            let of_system =
+                ["/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/"].iter().any(|folder| path.starts_with(folder));
+            program.contains("tables") || program.contains('.') || (path.contains('/') && !of_system)
+        }
+    }
+}
+
+/// Likewise of a rule of iptables: all but those that only let more in, or are about other packets.
+fn is_entangling_rule<'a>(words: impl IntoIterator<Item = &'a str>, scene: &Scene<'_>) -> bool {
+    let (mut table, mut chain, mut target) = ("filter", "", "");
+    let (mut input, mut output, mut source, mut destination) = (None, None, None, None);
+    let (mut negated, mut is_negated) = (false, false);
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().unwrap_or_default();
+        match word {
+            "-t" | "--table" => table = value(),
+            "-A" | "--append" | "-D" | "--delete" | "-I" | "--insert" => chain = value(),
+            "-j" | "--jump" => target = value(),
+            "-i" | "--in-interface" => input = Some(value()),
+            "-o" | "--out-interface" => output = Some(value()),
+            "-s" | "--source" => source = Some(value()),
+            "-d" | "--destination" => destination = Some(value()),
+            _ => {}
+        }
+        // The one after `!` says the reverse.
+        is_negated |= negated && !matches!(word, "-p" | "--protocol");
+        negated = word == "!";
+    }
+    let is_tunnel = |name: Option<&str>| name.is_some_and(|name| scene.is_tunnel(name));
+    let touches =
+        |text: Option<&str>| text.is_some_and(|text| text::net(text, "").map_or(true, |net| scene.touches(&net)));
+    let is_others = |name: Option<&str>| name.is_some_and(|name| !scene.is_tunnel(name));
+    match (table, chain, target) {
+        ("nat", "PREROUTING" | "OUTPUT", _) | ("mangle" | "raw" | "security", ..) => false,
+        ("nat", "POSTROUTING", "MASQUERADE") => {
+            let into_tunnel = is_tunnel(output);
+            let of_others = source.is_some() && !touches(source);
+            is_negated || !(into_tunnel || of_others)
+        }
+        ("filter", "INPUT", "ACCEPT") => is_tunnel(input) || touches(source),
+        ("filter", "FORWARD", "ACCEPT") => {
+            let into_tunnel = is_tunnel(output) || touches(destination);
+            is_negated || is_tunnel(input) || touches(source) || !(into_tunnel || is_others(input))
+        }
+        _ => true,
+    }
+}
+
 impl Scene<'_> {
-    /// Whether a prefix is about the tunnel's networks.
+    /// Whether a prefix has all of the tunnel's networks of its family, of which there is one.
     fn has(&self, prefix: &IpNet) -> bool {
+        let is_same = |net: &&IpNet| net.addr().is_ipv4() == prefix.addr().is_ipv4();
+        let mut networks = self.networks.iter().filter(is_same).peekable();
+        networks.peek().is_some() && networks.all(|net| prefix.trunc().contains(&net.trunc()))
+    }
+
+    /// Whether a prefix is the only network of its family.
+    fn is(&self, prefix: &IpNet) -> bool {
+        self.has(prefix) && self.networks.iter().any(|net| net.trunc() == prefix.trunc())
+    }
+
+    /// Whether a prefix has addresses of the tunnel's networks.
+    fn touches(&self, prefix: &IpNet) -> bool {
         self.networks.iter().any(|net| net.contains(&prefix.trunc()) || prefix.trunc().contains(&net.trunc()))
+    }
+
+    /// Whether the name of an interface in a rule means the tunnel's; `wg+` is any that begins with wg.
+    fn is_tunnel(&self, name: &str) -> bool {
+        match name.strip_suffix('+') {
+            Some(start) => !start.is_empty() && self.interface.starts_with(start),
+            None => [self.interface, "%i"].contains(&name),
+        }
     }
 }
 
@@ -265,18 +360,14 @@ fn firewall_rule<'a>(words: impl IntoIterator<Item = &'a str>, ipv6: bool, scene
 
 impl Matches<'_> {
     fn rule(&self, ipv6: bool, scene: &Scene<'_>) -> Option<Rule> {
-        // `wg+` is any interface that begins with wg.
-        let is_tunnel = |name: Option<&str>| {
-            name.is_some_and(|name| match name.strip_suffix('+') {
-                Some(start) => !start.is_empty() && scene.interface.starts_with(start),
-                None => [scene.interface, "%i"].contains(&name),
-            })
-        };
-        let is_about = |text: Option<&str>| text.is_none_or(|text| text.parse().is_ok_and(|net| scene.has(&net)));
+        let is_tunnel = |name: Option<&str>| name.is_some_and(|name| scene.is_tunnel(name));
+        let parsed = |text: &str| text::net(text, "").ok();
+        let is_about = |text: Option<&str>| text.is_none_or(|text| parsed(text).is_some_and(|net| scene.has(&net)));
+        let is_pool = |text: Option<&str>| text.and_then(parsed).is_some_and(|net| scene.is(&net));
         let unlimited = self.protocol.is_none() && self.port.is_none() && !self.segment_size;
         match (self.table.unwrap_or("filter"), self.chain?, self.target?) {
             ("nat", "POSTROUTING", "MASQUERADE") => {
-                let to_anywhere = self.destination.is_none() || (self.not_destination && is_about(self.destination));
+                let to_anywhere = self.destination.is_none() || (self.not_destination && is_pool(self.destination));
                 let outwards = !is_tunnel(self.output) && self.input.is_none();
                 let ours = self.state.is_none() && unlimited && to_anywhere && outwards && is_about(self.source);
                 // Without a source and an interface it would masquerade everything that the host forwards.
@@ -324,6 +415,12 @@ mod tests {
         sort(command, &Scene { interface: "wg0", networks: &networks, port: Some(51820), keep_open_port: false })
     }
 
+    fn kept(command: &str) -> Option<String> {
+        let Sorted { replaced, kept, .. } = sorted(command);
+        assert_eq!(replaced, [], "{command}");
+        kept
+    }
+
     fn masquerade(ipv6: bool, out: &str) -> Rule {
         Rule::Masquerade { ipv6, out: Some(out).filter(|out| !out.is_empty()).map(str::to_owned) }
     }
@@ -360,7 +457,8 @@ mod tests {
             ),
         ];
         for (command, rule) in replaced {
-            assert_eq!(sorted(command), Sorted { replaced: vec![rule], kept: None }, "{command}");
+            let expected = Sorted { replaced: vec![rule], kept: None, is_entangled: false };
+            assert_eq!(sorted(command), expected, "{command}");
         }
     }
 
@@ -371,6 +469,15 @@ mod tests {
             "iptables -t nat -A POSTROUTING -o wg0 -j MASQUERADE",
             "iptables -t nat -A POSTROUTING -s 192.168.5.0/24 -o eth0 -j MASQUERADE",
             "iptables -t nat -A POSTROUTING ! -s 10.66.66.0/24 -o eth0 -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING -s 10.66.66.2/32 -o eth0 -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING -s 10.66.66.2 -o eth0 -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING -s 10.66.66.0/25 -o eth0 -j MASQUERADE",
+            "ip6tables -t nat -A POSTROUTING -s fd42:42:42::2 -o eth0 -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING -s 10.66.66.0/24 ! -d 10.0.0.0/8 -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING -s 10.66.66.0/24 ! -d 10.66.66.2 -j MASQUERADE",
+            "iptables -A FORWARD -i wg0 -s 10.66.66.2/32 -j ACCEPT",
+            "iptables -A FORWARD -i wg0 -s 10.66.66.2 -j ACCEPT",
+            "iptables -A FORWARD -i wg0 -d 10.66.66.2 -j ACCEPT",
             "iptables -t nat -A POSTROUTING -s 10.66.66.0/24 -d 192.168.5.0/24 -j MASQUERADE",
             "iptables -t nat -A POSTROUTING -j MASQUERADE",
             "iptables -t nat -A POSTROUTING -o eth0 -j SNAT --to-source 192.0.2.1",
@@ -392,7 +499,57 @@ mod tests {
             "wg set wg0 peer x",
         ];
         for command in kept {
-            assert_eq!(sorted(command), Sorted { replaced: Vec::new(), kept: Some(command.to_owned()) });
+            assert_eq!(super::tests::kept(command).as_deref(), Some(command));
+        }
+    }
+
+    #[test]
+    fn rules_that_depend_on_others_are_known() {
+        let entangled = [
+            "iptables -A FORWARD -i wg0 -j REJECT",
+            "iptables -A FORWARD -s 10.66.66.2 -j ACCEPT",
+            "iptables -A FORWARD -i wg0 -s 10.66.66.2/32 -o eth1 -j ACCEPT",
+            "iptables -A FORWARD ! -i eth0 -o wg0 -j ACCEPT",
+            "iptables -A FORWARD -i wg0 -m time --timestart 08:00 -j ACCEPT",
+            "iptables -A FORWARD -i wg0 -j CLIENTS",
+            "iptables -P FORWARD DROP",
+            "iptables -N CLIENTS",
+            "ip6tables -I INPUT -i wg0 -p tcp -j DROP",
+            "iptables -A INPUT -i wg0 -p tcp --dport 22 -j ACCEPT",
+            "iptables -t nat -A POSTROUTING -s 10.66.66.2 -o eth0 -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING -s 10.66.66.0/24 -d 192.168.5.0/24 -j ACCEPT",
+            "iptables -t nat -A POSTROUTING -o eth0 -j SNAT --to-source 192.0.2.1",
+            "iptables -t nat -A POSTROUTING -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING -o $(ip route show default | awk '{print $5}') -j MASQUERADE",
+            "iptables-restore /etc/wireguard/rules",
+            "nft add rule ip filter forward iifname wg0 drop",
+            "ufw route allow in on wg0 out on eth0",
+            "bash /etc/wireguard/up",
+            "/etc/wireguard/up",
+            "up.sh",
+            "firewall-cmd --direct --add-rule ipv4 filter FORWARD 0 -i wg0 -j DROP",
+            "echo up; iptables -A FORWARD -i wg0 -j DROP",
+        ];
+        for command in entangled {
+            assert!(sorted(command).is_entangled, "{command}");
+        }
+        let free = [
+            "iptables -t nat -A PREROUTING -i eth0 -p tcp --dport 8080 -j DNAT --to-destination 10.66.66.2",
+            "iptables -A FORWARD -i eth0 -d 10.66.66.2 -p tcp --dport 8080 -j ACCEPT",
+            "iptables -A FORWARD -o wg0 -d 10.66.66.2 -j ACCEPT",
+            "iptables -A FORWARD -i eth1 -j ACCEPT",
+            "iptables -t nat -A POSTROUTING -o wg0 -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING -s 192.168.5.0/24 -o eth0 -j MASQUERADE",
+            "iptables -A INPUT -p udp --dport 53 -j ACCEPT",
+            "iptables -t mangle -A PREROUTING -i wg0 -j MARK --set-mark 7",
+            "firewall-cmd --zone=public --add-interface=wg0",
+            "ip route add 192.168.7.0/24 dev wg0",
+            "echo \"$(date)\" >>/var/log/tunnel",
+            "wg set wg0 peer x",
+        ];
+        for command in free {
+            let sorted = sorted(command);
+            assert!(sorted.kept.is_some() && !sorted.is_entangled, "{command}");
         }
     }
 
@@ -411,13 +568,13 @@ mod tests {
     fn the_rule_that_opens_the_port_stays_where_the_host_is_closed() {
         let command = "iptables -I INPUT -p udp --dport 51820 -j ACCEPT";
         let scene = Scene { interface: "wg0", networks: &[], port: Some(51820), keep_open_port: true };
-        assert_eq!(sort(command, &scene), Sorted { replaced: Vec::new(), kept: Some(command.to_owned()) });
+        assert_eq!(sort(command, &scene).kept.as_deref(), Some(command));
     }
 
     proptest! {
         #[test]
         fn nothing_is_lost_of_a_line_that_is_not_understood(command in "[a-z$'\"`;&|<>() -]{0,60}") {
-            let Sorted { replaced, kept } = sorted(&command);
+            let Sorted { replaced, kept, .. } = sorted(&command);
             prop_assert_eq!(replaced, Vec::new());
             let essence = |text: &str| text.chars().filter(|c| !"; &".contains(*c)).collect::<String>();
             prop_assert_eq!(essence(&kept.unwrap_or_default()), essence(&command));

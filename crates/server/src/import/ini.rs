@@ -15,11 +15,23 @@ pub(super) struct Entry<'a> {
     pub(super) place: String,
 }
 
-/// Splits a file. A line that ends in a backslash goes on in the next one (systemd.syntax(7)).
-pub(super) fn sections(file: &InputFile) -> Result<Vec<Section<'_>>, Error> {
+/// Whose file it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// A line that ends in a backslash goes on in the next one, and lines that make no sense are passed over
+    /// (systemd.syntax(7)).
+    Systemd,
+    /// Each line is a setting, a section or a comment.
+    Keyfile,
+    /// A value may go on in lines that begin with white space (configparser).
+    Python,
+}
+
+/// Splits a file.
+pub(super) fn sections(file: &InputFile, dialect: Dialect) -> Result<Vec<Section<'_>>, Error> {
     let mut sections: Vec<Section<'_>> = Vec::new();
     let mut continues = false;
-    for (number, line) in text::lines(&file.bytes) {
+    for (number, line) in text::lines(text::without_mark(&file.bytes)) {
         let place = format!("{}:{number}", file.path);
         let line = text::utf8(line, &place)?;
         let is_comment = line.starts_with(['#', ';']);
@@ -38,12 +50,16 @@ pub(super) fn sections(file: &InputFile) -> Result<Vec<Section<'_>>, Error> {
             sections.push(Section { name, place, entries: Vec::new() });
         } else if let Some((key, value)) = line.split_once('=') {
             let Some(section) = sections.last_mut() else {
+                if dialect == Dialect::Systemd {
+                    continue;
+                }
                 return Err(Error::at(place, "this setting is outside of any section"));
             };
-            continues = line.ends_with('\\');
-            let value = value.trim_end_matches('\\').trim().to_owned();
+            continues = dialect == Dialect::Systemd && line.ends_with('\\');
+            let value = if continues { value.trim_end_matches('\\') } else { value };
+            let value = value.trim().to_owned();
             section.entries.push(Entry { key: key.trim(), value, place });
-        } else if !line.is_empty() {
+        } else if !line.is_empty() && (dialect == Dialect::Keyfile || line.starts_with('[')) {
             return Err(Error::at(place, "this line is neither a comment nor a setting"));
         }
     }

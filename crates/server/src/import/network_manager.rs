@@ -3,7 +3,7 @@
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::SecretKey;
 
-use super::ini::{self, Section};
+use super::ini::{self, Dialect, Section};
 use super::text;
 use super::value::{Client, Import};
 use super::{Error, Input, Kind};
@@ -11,10 +11,12 @@ use super::{Error, Input, Kind};
 pub(super) fn read(input: &Input) -> Result<Import, Error> {
     let mut tunnels = Vec::new();
     for file in input.files.iter().filter(|file| file.path.ends_with(".nmconnection")) {
-        let sections = ini::sections(file)?;
+        let sections = ini::sections(file, Dialect::Keyfile)?;
         let kind = sections.iter().find(|section| section.name == "connection").and_then(|section| section.get("type"));
-        if kind.is_some_and(|kind| kind.value == "wireguard") {
-            tunnels.push((file, sections));
+        match kind.map(|kind| kind.value.clone()) {
+            Some(kind) if kind == "wireguard" => tunnels.push((file, sections)),
+            Some(_) => {}
+            None => return Err(Error::at(&file.path, "there is no type in [connection]: is the file whole?")),
         }
     }
     let (file, sections) = match (tunnels.pop(), tunnels.len()) {

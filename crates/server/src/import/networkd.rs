@@ -3,21 +3,28 @@
 use ipnet::IpNet;
 use linerate_control::keys::SecretKey;
 
-use super::ini::{self, Entry, Section};
+use super::ini::{self, Dialect, Entry, Section};
 use super::text;
 use super::value::{Client, Import};
 use super::{Error, Input, InputFile, Kind};
 
 pub(super) fn read(input: &Input) -> Result<Import, Error> {
-    let mut tunnels = Vec::new();
+    let (mut tunnels, mut damaged) = (Vec::new(), Vec::new());
     for file in input.files.iter().filter(|file| file.path.ends_with(".netdev")) {
         let sections = with_drop_ins(input, file)?;
-        if value(&sections, "NetDev", "Kind").is_some_and(|entry| entry.value == "wireguard") {
-            tunnels.push((file, sections));
+        let kind = value(&sections, "NetDev", "Kind").map(|entry| entry.value.clone());
+        match kind.as_deref() {
+            Some("wireguard") => tunnels.push((file, sections)),
+            Some(_) => {}
+            // An empty one masks another with its name.
+            None => damaged.push(file.path.as_str()),
         }
     }
     let (file, netdev) = match (tunnels.pop(), tunnels.len()) {
         (Some(only), 0) => only,
+        (None, _) if !damaged.is_empty() => {
+            return Err(Error::at(damaged.join(", "), "there is no Kind in [NetDev]: is the file whole?"));
+        }
         (None, _) => return Err(Error::new("no .netdev of these has Kind=wireguard")),
         _ => return Err(Error::new("several tunnels are among these: import one at a time, by its files")),
     };
@@ -60,9 +67,9 @@ fn with_drop_ins<'a>(input: &'a Input, file: &'a InputFile) -> Result<Vec<Sectio
     let folder = format!("{}.d/", file.path);
     let mut drop_ins: Vec<&InputFile> = input.files.iter().filter(|other| other.path.starts_with(&folder)).collect();
     drop_ins.sort_by_key(|file| &file.path);
-    let mut sections = ini::sections(file)?;
+    let mut sections = ini::sections(file, Dialect::Systemd)?;
     for drop_in in drop_ins {
-        sections.extend(ini::sections(drop_in)?);
+        sections.extend(ini::sections(drop_in, Dialect::Systemd)?);
     }
     Ok(sections)
 }

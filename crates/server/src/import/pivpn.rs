@@ -8,35 +8,28 @@ use super::value::Import;
 use super::{Context, Error, Input, Kind, text};
 
 pub(super) fn read(input: &Input, context: &Context<'_>) -> Result<Import, Error> {
-    let setup = match input.named("setupVars.conf").next() {
-        Some(file) => Some(Assignments::read(file)?),
-        None => None,
-    };
-    let setup = setup.as_ref();
-    let get = |name: &str| setup.and_then(|setup| setup.get(name));
-    if get("VPN").is_some_and(|(vpn, _)| vpn != "wireguard") {
+    let setup = input.named("setupVars.conf").next().map(Assignments::sourced);
+    let get = |name: &str| setup.as_ref().map_or(Ok(None), |setup| setup.get(name));
+    if get("VPN")?.is_some_and(|(vpn, _)| vpn != "wireguard") {
         return Err(Error::new("this PiVPN is one of OpenVPN, which is another protocol"));
     }
-    let device = get("pivpnDEV").map(|(device, _)| device);
-    let mut import = input.server_conf(device, context)?.into_import(Kind::Pivpn)?;
-    if let Some((host, place)) = get("pivpnHOST") {
-        let port = match get("pivpnPORT") {
-            Some((port, place)) => Some(text::number(port, &place)?),
+    let device = setup.as_ref().map(|setup| setup.require("pivpnDEV")).transpose()?.map(|(device, _)| device);
+    let mut import = input.server_conf(device.as_deref(), context)?.into_import(Kind::Pivpn)?;
+    if let Some((host, place)) = get("pivpnHOST")? {
+        let port = match get("pivpnPORT")? {
+            Some((port, place)) => Some(text::number(&port, &place)?),
             None => None,
         };
-        import.set_endpoint(host, port, &place)?;
+        import.set_endpoint(&host, port, &place)?;
     }
-    for (server, _) in ["pivpnDNS1", "pivpnDNS2"].iter().filter_map(|name| get(name)) {
-        import.client_dns.push(server.to_owned());
+    for name in ["pivpnDNS1", "pivpnDNS2", "pivpnSEARCHDOMAIN"] {
+        import.client_dns.extend(get(name)?.map(|(server, _)| server));
     }
-    if let Some((domain, _)) = get("pivpnSEARCHDOMAIN") {
-        import.client_dns.push(domain.to_owned());
+    if let Some((list, place)) = get("ALLOWED_IPS")? {
+        import.client_allowed_ips = text::nets(&list, &place)?;
     }
-    if let Some((list, place)) = get("ALLOWED_IPS") {
-        import.client_allowed_ips = text::nets(list, &place)?;
-    }
-    if let Some((seconds, place)) = get("pivpnPERSISTENTKEEPALIVE") {
-        import.client_keepalive = Some(text::number(seconds, &place)?);
+    if let Some((seconds, place)) = get("pivpnPERSISTENTKEEPALIVE")? {
+        import.client_keepalive = Some(text::number(&seconds, &place)?);
     }
     let made = made(input)?;
     for client in &mut import.clients {
@@ -46,7 +39,7 @@ pub(super) fn read(input: &Input, context: &Context<'_>) -> Result<Import, Error
             client.private_key = Some(text::secret_key(&key.bytes, &key.path)?);
         }
     }
-    import.gateway = Some(get("IPv4dev").map(|(device, _)| device.to_owned()).into_iter().collect());
+    import.gateway = Some(get("IPv4dev")?.map(|(device, _)| device).into_iter().collect());
     import.masquerade = [true; 2];
     Ok(import)
 }

@@ -17,6 +17,11 @@ pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     (1..).zip(bytes.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii))
 }
 
+/// Without the byte order mark that some editors put in front.
+pub(super) fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
 /// Text that is UTF-8.
 pub(super) fn utf8<'a>(bytes: &'a [u8], place: &str) -> Result<&'a str, Error> {
     std::str::from_utf8(bytes).map_err(|_| match Odd::first(bytes) {
@@ -188,6 +193,16 @@ impl Loose {
         number(&self.0, place).map(Some)
     }
 
+    /// Whether it is true; none if there is none.
+    pub(super) fn truth(&self, place: &str) -> Result<Option<bool>, Error> {
+        match &*self.0 {
+            "" => Ok(None),
+            "0" => Ok(Some(false)),
+            "1" => Ok(Some(true)),
+            other => Err(Error::at(place, format!("`{}` is neither true nor false", short(other)))),
+        }
+    }
+
     /// Its text, unless it is empty.
     pub(super) fn text(&self) -> Option<&str> {
         Some(&*self.0).filter(|text| !text.is_empty())
@@ -196,11 +211,15 @@ impl Loose {
 
 /// Reads JSON; an error has the line and column, and nothing of the content but its shape.
 pub(super) fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8], path: &str) -> Result<T, Error> {
-    serde_json::from_slice(bytes).map_err(|error| {
+    serde_json::from_slice(without_mark(bytes)).map_err(|error| {
         let what = match error.classify() {
-            serde_json::error::Category::Syntax => "this is not valid JSON",
-            serde_json::error::Category::Eof => "the file ends too early: is it whole?",
-            _ => "a value is not what this tool writes here",
+            serde_json::error::Category::Syntax => "this is not valid JSON: is the file whole?".to_owned(),
+            serde_json::error::Category::Eof => "the file ends too early: is it whole?".to_owned(),
+            // Only of a field that is missing does the library's message repeat nothing from the file.
+            _ => match error.to_string().strip_prefix("missing field `").and_then(|rest| rest.split_once('`')) {
+                Some((field, _)) => format!("the field `{field}` is missing here: is the file whole?"),
+                None => "a value is not what this tool writes here".to_owned(),
+            },
         };
         Error::at(format!("{path}:{}:{}", error.line(), error.column()), what)
     })

@@ -22,6 +22,8 @@ pub struct Import {
     pub private_key: SecretKey,
     /// Its addresses, host bits kept.
     pub addresses: Vec<IpNet>,
+    /// The networks that clients have addresses of, if they are not those of `addresses`.
+    pub pool: Vec<IpNet>,
     /// The UDP port.
     pub listen_port: Option<u16>,
     /// The MTU.
@@ -185,6 +187,7 @@ impl Import {
             interface: interface.to_owned(),
             private_key,
             addresses: Vec::new(),
+            pool: Vec::new(),
             listen_port: None,
             mtu: None,
             other: Vec::new(),
@@ -277,12 +280,54 @@ impl Import {
         }
     }
 
+    /// Finds the clients' networks where the server's address has no length that leaves room for them: they are around
+    /// what clients have. The address stays as it is, so no route changes.
+    pub(super) fn find_pool(&mut self) {
+        let has_room = |net: &&IpNet| net.prefix_len() + 1 < net.max_prefix_len();
+        let own = self.clients.iter().filter(|client| !client.is_site).flat_map(|client| &client.allowed_ips);
+        let own: Vec<IpNet> = own.filter(|net| net.prefix_len() == net.max_prefix_len()).copied().collect();
+        let (mut pool, mut is_found) = (Vec::new(), false);
+        for ipv4 in [true, false] {
+            let of_family = |net: &&IpNet| net.addr().is_ipv4() == ipv4;
+            let addresses = || self.addresses.iter().filter(of_family);
+            let clients: Vec<&IpNet> = own.iter().filter(of_family).collect();
+            if let Some(network) = addresses().find(has_room) {
+                pool.push(network.trunc());
+            } else if let Some(network) = addresses().find_map(|address| around(address, &clients)) {
+                pool.push(network);
+                is_found = true;
+            }
+        }
+        let list = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        if pool.is_empty() && !self.addresses.is_empty() {
+            self.remarks.changed(format!(
+                "its address {} has no length, and no network follows from what clients have: before clients can be \
+                 added, say one that contains the address (`linerate server set --pool PREFIX`)",
+                list(&self.addresses)
+            ));
+        }
+        if is_found {
+            self.remarks.changed(format!(
+                "its address {} has no length that leaves room for clients: new ones get addresses of Pool = {}",
+                list(&self.addresses),
+                list(&pool)
+            ));
+            self.pool = pool;
+        }
+    }
+
     /// Replaces the old tool's NAT and forwarding by settings of ours; commands that do something else stay.
     pub(super) fn replace_hooks(&mut self, context: &Context<'_>) {
-        let pool: Vec<IpNet> = self.addresses.iter().map(IpNet::trunc).collect();
+        let pool = self.networks();
+        let mut networks = pool.clone();
+        for client in self.clients.iter().filter(|client| !client.is_site) {
+            let is_own = |net: &&IpNet| net.prefix_len() == net.max_prefix_len();
+            let outside = |net: &&IpNet| !pool.iter().any(|pool| pool.contains(*net));
+            networks.extend(client.allowed_ips.iter().filter(is_own).filter(outside));
+        }
         let scene = hooks::Scene {
             interface: &self.interface,
-            networks: &pool,
+            networks: &networks,
             port: self.listen_port,
             keep_open_port: context.input_is_closed && !self.kind.is_in_container(),
         };
@@ -291,8 +336,13 @@ impl Import {
         let mut opens_port = false;
         let mut forwards = false;
         let mut kept = Vec::new();
-        for (phase, command) in &self.hooks {
-            let sorted = hooks::sort(command, &scene);
+        let sorted: Vec<_> = self.hooks.iter().map(|(phase, command)| (phase, hooks::sort(command, &scene))).collect();
+        // Rules are taken over all or none: each that goes changes what the others mean.
+        if self.gateway.is_none() && sorted.iter().any(|(_, sorted)| sorted.is_entangled) {
+            self.keep_hooks();
+            return;
+        }
+        for (phase, sorted) in sorted {
             for rule in &sorted.replaced {
                 match rule {
                     Rule::Masquerade { ipv6, out } => {
@@ -354,6 +404,29 @@ impl Import {
         if opens_port {
             self.remarks.changed(
                 "the rule that opened the port is now the gateway's own; `linerate up` names a firewall that closes it",
+            );
+        }
+    }
+
+    /// The networks that clients have addresses of.
+    fn networks(&self) -> Vec<IpNet> {
+        if self.pool.is_empty() { self.addresses.iter().map(IpNet::trunc).collect() } else { self.pool.clone() }
+    }
+
+    /// Leaves NAT and forwarding to the old tool's commands.
+    fn keep_hooks(&mut self) {
+        for (phase, command) in &self.hooks {
+            self.remarks.taken(format!("{phase:?} = {command}"));
+        }
+        self.remarks.changed(
+            "its commands for NAT and forwarding stay, all of them, because some let only a part through or are not \
+             understood: the tunnel has no Gateway, and who reaches what is as before. To change to `#! Gateway`, take \
+             them out and give clients `Destinations`",
+        );
+        if self.kind.is_in_container() {
+            self.remarks.changed(
+                "these commands were written for the interfaces of its container: put those of this host in their place \
+                 (`ip route show default`) before `linerate up`",
             );
         }
     }
@@ -463,6 +536,15 @@ impl Import {
             client.remarks.taken([what.join(", "), nets.join(", ")].join(", ").trim_end_matches(", ").to_owned());
         }
     }
+}
+
+/// The smallest usual network with a server's address and those of its clients, if it has clients and is not larger than
+/// anybody would choose.
+fn around(address: &IpNet, clients: &[&IpNet]) -> Option<IpNet> {
+    let (usual, largest) = if address.addr().is_ipv4() { (24, 16) } else { (64, 48) };
+    let holds = |network: &IpNet| clients.iter().all(|net| network.contains(*net));
+    let mut networks = (largest..=usual).rev().filter_map(|length| IpNet::new(address.addr(), length).ok());
+    networks.find(holds).map(|network| network.trunc()).filter(|_| !clients.is_empty())
 }
 
 /// Whether two lists have the same prefixes.

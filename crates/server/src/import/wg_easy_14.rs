@@ -48,12 +48,13 @@ struct Row {
     enabled: Loose,
 }
 
-/// Whether the input has its state: a file with a server and clients.
+/// Whether the input has its state.
 pub(super) fn is_its(input: &Input) -> bool {
-    states(input).next().is_some()
+    state(input).is_some()
 }
 
-fn states(input: &Input) -> impl Iterator<Item = &InputFile> {
+/// The file that has the name of its state, whatever is in it, or else one with a server and clients.
+fn state(input: &Input) -> Option<&InputFile> {
     #[derive(Deserialize)]
     struct Shape {
         #[serde(rename = "server")]
@@ -61,12 +62,18 @@ fn states(input: &Input) -> impl Iterator<Item = &InputFile> {
         #[serde(rename = "clients")]
         _clients: serde::de::IgnoredAny,
     }
-    let jsons = input.files.iter().filter(|file| file.path.ends_with(".json"));
-    jsons.filter(|file| serde_json::from_slice::<Shape>(&file.bytes).is_ok())
+    let has_shape = |file: &&InputFile| serde_json::from_slice::<Shape>(text::without_mark(&file.bytes)).is_ok();
+    let jsons = || input.files.iter().filter(|file| file.path.ends_with(".json"));
+    jsons().find(|file| file.name() == "wg0.json").or_else(|| jsons().find(has_shape))
 }
 
 pub(super) fn read(input: &Input) -> Result<Import, Error> {
-    let file = states(input).next().ok_or_else(|| Error::new("wg-easy's wg0.json is missing"))?;
+    let file = state(input).ok_or_else(|| {
+        Error::new(
+            "wg-easy's state is missing: name the folder with its wg0.json or wg-easy.db. With --from wg-quick its \
+             wg0.conf alone is taken, without names and disabled clients",
+        )
+    })?;
     let path = &file.path;
     let state: State = text::json(&file.bytes, path)?;
     let Some(private_key) = state.server.private_key.0 else {
@@ -86,7 +93,7 @@ pub(super) fn read(input: &Input) -> Result<Import, Error> {
         client.allowed_ips = vec![text::net(&row.address, &place)?];
         client.created = row.created_at.text().map(|time| text::time(time, &place)).transpose()?;
         client.expires = row.expired_at.text().map(|time| text::time(time, &place)).transpose()?;
-        client.enabled = row.enabled.0 != "0";
+        client.enabled = row.enabled.truth(&place)?.unwrap_or(true);
         import.clients.push(client);
     }
     Ok(import)
@@ -94,49 +101,61 @@ pub(super) fn read(input: &Input) -> Result<Import, Error> {
 
 /// What the container's environment and the file that it has written say.
 fn settings(import: &mut Import, input: &Input) -> Result<(), Error> {
+    let environments = Assignments::environments(&input.files);
+    let given = |name: &str| {
+        environments.iter().map(|environment| environment.given(name)).find(|found| !matches!(found, Ok(None)))
+    };
+    let given = |name: &str| given(name).unwrap_or(Ok(None));
+    let get = |name: &str| Ok::<_, Error>(given(name)?.filter(|(value, _)| !value.is_empty()));
+    import.client_defaults_of_wg_easy();
+    if environments.is_empty() {
+        import.remarks.changed(
+            "the variables of its container are not in these files: clients get wg-easy's own defaults \
+             (the settings ClientDNS, ClientAllowedIPs and ClientKeepalive of the file)",
+        );
+    }
+    if let Some((port, place)) = get("WG_PORT")? {
+        import.listen_port = Some(text::number(&port, &place)?);
+    }
     let written = input.files.iter().find(|file| file.name() == format!("{}.conf", import.interface));
     if let Some(written) = written {
         let conf = Conf::read(written)?;
-        import.listen_port = conf.file.listen_port;
+        import.listen_port = import.listen_port.or(conf.file.listen_port);
         import.hooks = conf.hooks;
     } else {
-        // What it does without hooks of the user's.
-        let pool = import.addresses.iter().map(|net| net.trunc().to_string()).next().unwrap_or_default();
-        import.hooks = vec![(Phase::PostUp, format!("iptables -t nat -A POSTROUTING -s {pool} -o eth0 -j MASQUERADE"))];
-    }
-    let environment = match input.files.iter().find(|file| file.path.ends_with(".env")) {
-        Some(file) => Assignments::read(file)?,
-        None => {
-            import.listen_port.get_or_insert(51820);
-            import.client_defaults_of_wg_easy();
-            import.remarks.changed(
-                "the variables of its container are not in these files: clients get wg-easy's own defaults \
-                 (the settings ClientDNS, ClientAllowedIPs and ClientKeepalive of the file)",
-            );
-            return Ok(());
+        let hooks = [
+            (Phase::PreUp, "WG_PRE_UP"),
+            (Phase::PostUp, "WG_POST_UP"),
+            (Phase::PreDown, "WG_PRE_DOWN"),
+            (Phase::PostDown, "WG_POST_DOWN"),
+        ];
+        for (phase, name) in hooks {
+            import.hooks.extend(get(name)?.map(|(command, _)| (phase, command)));
         }
-    };
-    let get = |name: &str| environment.get(name);
-    import.client_defaults_of_wg_easy();
-    if let Some((port, place)) = get("WG_PORT") {
-        import.listen_port = Some(text::number(port, &place)?);
+        if !import.hooks.iter().any(|(phase, _)| *phase == Phase::PostUp) {
+            // What it does without hooks of the user's.
+            let pool = import.addresses.iter().map(|net| net.trunc().to_string()).next().unwrap_or_default();
+            let command = format!("iptables -t nat -A POSTROUTING -s {pool} -o eth0 -j MASQUERADE");
+            import.hooks.push((Phase::PostUp, command));
+        }
     }
     import.listen_port.get_or_insert(51820);
-    if let Some((host, place)) = get("WG_HOST") {
-        let port = get("WG_CONFIG_PORT").map(|(port, place)| text::number(port, &place)).transpose()?;
-        import.set_endpoint(host, port, &place)?;
+    if let Some((host, place)) = get("WG_HOST")? {
+        let port = get("WG_CONFIG_PORT")?.map(|(port, place)| text::number(&port, &place)).transpose()?;
+        import.set_endpoint(&host, port, &place)?;
     }
-    if let Some((dns, _)) = get("WG_DEFAULT_DNS") {
-        import.client_dns = text::items(dns).map(str::to_owned).collect();
+    // Of this one alone an empty value means none instead of the default.
+    if let Some((dns, _)) = given("WG_DEFAULT_DNS")? {
+        import.client_dns = text::items(&dns).map(str::to_owned).collect();
     }
-    if let Some((mtu, place)) = get("WG_MTU") {
-        import.client_mtu = Some(text::number(mtu, &place)?);
+    if let Some((mtu, place)) = get("WG_MTU")? {
+        import.client_mtu = Some(text::number(&mtu, &place)?);
     }
-    if let Some((list, place)) = get("WG_ALLOWED_IPS") {
-        import.client_allowed_ips = text::nets(list, &place)?;
+    if let Some((list, place)) = get("WG_ALLOWED_IPS")? {
+        import.client_allowed_ips = text::nets(&list, &place)?;
     }
-    if let Some((seconds, place)) = get("WG_PERSISTENT_KEEPALIVE") {
-        import.client_keepalive = Some(text::number(seconds, &place)?);
+    if let Some((seconds, place)) = get("WG_PERSISTENT_KEEPALIVE")? {
+        import.client_keepalive = Some(text::number(&seconds, &place)?);
     }
     Ok(())
 }

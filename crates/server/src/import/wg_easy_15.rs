@@ -124,7 +124,7 @@ pub(super) fn read(input: &Input) -> Result<Import, Error> {
     }
     defaults(&mut import, input)?;
     hooks(&mut import, input, &interface)?;
-    let firewall = interface.firewall_enabled.0 == "1";
+    let firewall = interface.firewall_enabled.truth(&place)?.unwrap_or(false);
     let table = rows("clients_table")?;
     for row in text::rows::<Row>(table)? {
         if row.interface_id == interface.name {
@@ -206,7 +206,7 @@ fn client(row: Row, import: &Import, firewall: bool, ipv6: bool, place: &str) ->
     client.endpoint = row.server_endpoint.text().map(text::one_line);
     client.expires = row.expires_at.text().map(|time| text::time(time, place)).transpose()?;
     client.created = row.created_at.text().map(|time| text::time(time, place)).transpose()?;
-    client.enabled = row.enabled.0 != "0";
+    client.enabled = row.enabled.truth(place)?.unwrap_or(true);
     let own = prefixes(&row.allowed_ips, place)?;
     if firewall {
         destinations(&mut client, &row.firewall_ips, own.as_deref().unwrap_or(&import.client_allowed_ips), place)?;

@@ -44,7 +44,7 @@ struct Job {
 
 pub(super) fn read(input: &Input, context: &Context<'_>) -> Result<Import, Error> {
     let file = input.named("wg-dashboard.ini").next().ok_or_else(|| Error::new("wg-dashboard.ini is missing"))?;
-    let sections = ini::sections(file)?;
+    let sections = ini::sections(file, ini::Dialect::Python)?;
     let get = |section: &str, key: &str| {
         let section = sections.iter().find(|other| other.name == section)?;
         let entry = section.entries.iter().rfind(|entry| entry.key.eq_ignore_ascii_case(key))?;

@@ -71,6 +71,12 @@ struct Row {
     created_at: Loose,
 }
 
+/// Whether the input has files of its state.
+pub(super) fn is_its(input: &Input) -> bool {
+    let names = ["server/keypair.json", "server/interfaces.json", "server/global_settings.json"];
+    input.files.iter().any(|file| names.iter().any(|name| file.path.ends_with(name)))
+}
+
 pub(super) fn read(input: &Input) -> Result<Import, Error> {
     let keypair = find(input, "server/keypair.json")?;
     let pair: Keypair = text::json(&keypair.bytes, &keypair.path)?;
@@ -84,8 +90,12 @@ pub(super) fn read(input: &Input) -> Result<Import, Error> {
     let name = path.rsplit('/').next().and_then(|name| name.strip_suffix(".conf")).unwrap_or("wg0");
     let mut import = Import::new(Kind::WireguardUi, name, private_key);
     server(&mut import, find(input, "server/interfaces.json")?)?;
-    if let Some((file, settings)) = settings {
-        defaults(&mut import, settings, &file.path)?;
+    match settings {
+        Some((file, settings)) => defaults(&mut import, settings, &file.path)?,
+        None => import.remarks.changed(
+            "server/global_settings.json is not among these files: the interface is taken for wg0, and clients get no \
+             defaults",
+        ),
     }
     for file in input.files.iter().filter(|file| is_client(&file.path)) {
         let row: Row = text::json(&file.bytes, &file.path)?;

@@ -56,6 +56,9 @@ impl Import {
             line(&[&format!("{phase:?} = {command}")]);
         }
         line(&[&format!("#! PublicEndpoint = {endpoint}")]);
+        if !self.pool.is_empty() {
+            line(&[&format!("#! Pool = {}", list(&self.pool))]);
+        }
         self.settings(options, &mut out);
         for client in &self.clients {
             out.prefix = "";

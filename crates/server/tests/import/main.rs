@@ -314,6 +314,217 @@ fn a_peer_is_a_client_or_a_site_by_all_its_signs_and_not_by_its_endpoint() {
     }
 }
 
+// What `docker inspect` prints of a container is evaluated by nobody, and most of it is the image's.
+#[test]
+fn the_environment_of_a_container_is_taken_as_it_is() {
+    let mut sample = Sample::of("wg-easy-14");
+    sample.input.files.retain(|file| !file.path.ends_with(".env"));
+    let environment = "PATH=/usr/local/bin:$HOME\nPASSWORD_HASH=$2a$12$I1IP8y6p2PuqfM2VAyEHSeQrCK0k5FqNGPZJ5kHtvT1gKPz3J8nXe\n\
+        WG_HOST=vpn.example.com\nWG_DEFAULT_DNS=\nODD=`\"\\\nWG_CONFIG_PORT=51999\n\n";
+    sample
+        .input
+        .files
+        .push(InputFile { path: "wg-easy.env".to_owned(), bytes: samples::buffer(environment.as_bytes()) });
+    let import = imported(sample.kind, &sample.input);
+    assert_eq!(import.endpoint.as_ref().unwrap().to_string(), "vpn.example.com:51999");
+    assert_eq!((import.client_dns.len(), import.clients.len()), (0, 3));
+}
+
+#[test]
+fn amneziawg_is_refused_in_every_form_of_a_state() {
+    let refused = |(kind, input): (Kind, Input), place: &str| {
+        let refused = refusal((kind, input));
+        assert!(refused.contains("AmneziaWG") && refused.contains(place), "{}: {refused}", kind.as_str());
+    };
+    let settings = "\"jc\": 4, \"jmin\": 50, \"s1\": 86, \"h1\": 1457645871, ";
+    let in_server = |text: &str| text.replacen("\"privateKey\"", &format!("{settings}\"privateKey\""), 1);
+    refused(edited("wg-easy-14", "wg0.json", in_server), "wg0.json");
+    let of_fork = |text: &str| text.replace("LANG=en", "JC=4\nJMIN=50");
+    refused(edited("wg-easy-14", "wg-easy.env", of_fork), "wg-easy.env:2");
+    let in_interface = |text: &str| text.replacen('{', &format!("{{{settings}"), 1);
+    refused(edited("wireguard-ui", "interfaces.json", in_interface), "interfaces.json");
+    let long = |text: &str| text.replacen('{', "{\"initPacketMagicHeader\": \"1457645871\", ", 1);
+    refused(edited("wireguard-ui", "global_settings.json", long), "global_settings.json");
+    for kind in ["angristan", "hwdsl2", "pivpn", "wg-quick", "wgdashboard", "wireguard-ui", "wg-easy-14", "wg-easy-15"]
+    {
+        let in_conf = |text: &str| text.replacen("[Interface]", "[Interface]\njc=4", 1);
+        refused(edited(kind, "wg0.conf", in_conf), "wg0.conf:");
+    }
+    refused(edited("networkd", ".netdev", |text| text.replace("[WireGuard]", "[WireGuard]\nJc=4")), ".netdev:");
+    refused(edited("networkmanager", ".nmconnection", |text| text.replace("[wireguard]", "[wireguard]\njc=4")), ":");
+    refused(edited("angristan", "params", |text| format!("{text}SERVER_AWG_JC=4\n")), "params:");
+    let mut sample = Sample::of("wgdashboard");
+    let table = sample.input.tables.iter_mut().find(|table| table.name == "wg0").unwrap();
+    let rows = String::from_utf8(table.rows.to_vec()).unwrap().replacen('{', "{\"advanced_security\":\"on\",", 1);
+    table.rows = samples::buffer(rows.as_bytes());
+    refused((sample.kind, sample.input), "wg0");
+    // Each database of wg-easy 15 has the columns; its file says whether they count.
+    let mut sample = Sample::of("wg-easy-15");
+    sample.input.files.retain(|file| !file.path.ends_with(".conf"));
+    refused((sample.kind, sample.input), "sample.db");
+    let off = |text: &str| text.replacen("\"privateKey\"", "\"jc\": 0, \"s1\": \"\", \"h1\": null, \"privateKey\"", 1);
+    let (kind, input) = edited("wg-easy-14", "wg0.json", off);
+    assert_eq!(imported(kind, &input).clients.len(), 3);
+}
+
+/// A state is refused by the name of its file, whatever it is damaged to, and never taken for another tool's.
+#[test]
+fn a_damaged_state_is_refused_with_its_file() {
+    let states = [
+        ("wg-easy-14", "wg0.json"),
+        ("wg-easy-14", "wg0.conf"),
+        ("wg-easy-14", "wg-easy.env"),
+        ("wireguard-ui", "keypair.json"),
+        ("wireguard-ui", "interfaces.json"),
+        ("wireguard-ui", "global_settings.json"),
+        ("wireguard-ui", "dc1ud41ksdudemp8e920.json"),
+        ("wgdashboard", "wg-dashboard.ini"),
+        ("wgdashboard", "wg0.conf"),
+        ("pivpn", "setupVars.conf"),
+        ("pivpn", "wg0.conf"),
+        ("pivpn", "alice_priv"),
+        ("angristan", "params"),
+        ("angristan", "wg0.conf"),
+        ("hwdsl2", "wg0.conf"),
+        ("wg-quick", "wg0.conf"),
+        ("wg-easy-15", "wg0.conf"),
+        ("networkd", ".netdev"),
+        ("networkd", "wg0.key"),
+        ("networkmanager", ".nmconnection"),
+    ];
+    for (kind, name) in states {
+        let damages: [&dyn Fn(&str) -> String; 3] =
+            [&|_| String::new(), &|_| " \n\t\n".to_owned(), &|text| "\0".repeat(text.len())];
+        for damage in damages {
+            let (kind, input) = edited(kind, name, damage);
+            let refused = match import::recognise(&input) {
+                Ok(seen) => {
+                    assert_eq!(seen, kind, "{name}");
+                    refusal((seen, input))
+                }
+                Err(error) => error.to_string(),
+            };
+            assert!(refused.contains(name), "{}: {refused}", kind.as_str());
+        }
+    }
+    let wrong =
+        ["", "{", "[]", "{}", "null", "\"x\"", "{\"server\": {}, \"clients\": {}}", "{\"server\": 1, \"clients\": []}"];
+    for content in wrong {
+        for (kind, name) in states.iter().filter(|(_, name)| name.ends_with(".json")) {
+            let (kind, input) = edited(kind, name, |_| content.to_owned());
+            let refused = match import::recognise(&input) {
+                Ok(seen) => {
+                    assert_eq!(seen, kind, "{name}");
+                    // What has no field that is required is empty settings.
+                    match import::read(seen, &input, &context()) {
+                        Ok(_) => continue,
+                        Err(error) => error.to_string(),
+                    }
+                }
+                Err(error) => error.to_string(),
+            };
+            assert!(refused.contains(name), "{} {content}: {refused}", kind.as_str());
+        }
+    }
+}
+
+#[test]
+fn every_truncation_of_a_json_state_is_refused() {
+    for (kind, name) in [("wg-easy-14", "wg0.json"), ("wireguard-ui", "interfaces.json")] {
+        let sample = Sample::of(kind);
+        let whole = sample.input.files.iter().find(|file| file.path.ends_with(name)).unwrap().bytes.trim_ascii().len();
+        for length in (0..whole).step_by(7) {
+            let (_, input) = edited(kind, name, |text| text[..length].to_owned());
+            let refused = import::recognise(&input).unwrap_err().to_string();
+            assert!(refused.contains(name), "{length}: {refused}");
+        }
+    }
+}
+
+// A backup or a copy without the state: what wg-easy writes for wg-quick has no names, and none of who is disabled.
+#[test]
+fn a_tools_own_file_without_its_state_is_not_taken_for_all_there_is() {
+    for (kind, kept) in [("wg-easy-14", "wg0.json"), ("wireguard-ui", "keypair.json")] {
+        let mut sample = Sample::of(kind);
+        sample.input.files.retain(|file| file.path.ends_with("wg0.conf"));
+        assert_eq!(import::recognise(&sample.input).ok(), Some(sample.kind), "{kind}");
+        let refused = refusal((sample.kind, sample.input));
+        assert!(refused.contains(kept), "{refused}");
+    }
+    // It is if that is said.
+    let mut sample = Sample::of("wg-easy-14");
+    sample.input.files.retain(|file| !file.path.ends_with(".env"));
+    let state = sample.input.files.iter_mut().find(|file| file.path.ends_with("wg0.json")).unwrap();
+    state.bytes = samples::buffer(b"");
+    assert_eq!(imported(Kind::WgQuick, &sample.input).clients.len(), 2);
+}
+
+/// What is imported of the sample of wg-quick with these hooks.
+fn with_hooks(hooks: &[&str]) -> Import {
+    let (kind, input) = edited("wg-quick", "wg0.conf", |text| {
+        let others = text.lines().filter(|line| !line.starts_with("Post") && !line.starts_with("Pre"));
+        let text = others.fold(String::new(), |text, line| text + line + "\n");
+        let hooks = hooks.iter().map(|hook| format!("PostUp = {hook}\n")).collect::<String>();
+        text.replacen("[Interface]\n", &format!("[Interface]\n{hooks}"), 1)
+    });
+    imported(kind, &input)
+}
+
+#[test]
+fn rules_are_taken_over_all_or_none() {
+    let masquerade = "iptables -t nat -A POSTROUTING -o eth0 -j MASQUERADE";
+    let forward = "iptables -A FORWARD -i wg0 -j ACCEPT; iptables -A FORWARD -o wg0 -j ACCEPT";
+    assert!(with_hooks(&[masquerade, forward]).hooks.is_empty());
+    let narrow = [
+        "iptables -t nat -A POSTROUTING -s 10.20.0.2/32 -o eth0 -j MASQUERADE",
+        "iptables -t nat -A POSTROUTING -s 10.20.0.2 -o eth0 -j MASQUERADE",
+        "iptables -A FORWARD -i wg0 -s 10.20.0.2/32 -j ACCEPT; iptables -A FORWARD -i wg0 -j REJECT",
+        "iptables -A FORWARD -i wg0 -s 10.20.0.2 -j ACCEPT",
+        "iptables -I FORWARD -i wg0 ! -s 10.20.0.2 -j DROP",
+        "iptables -A FORWARD -i wg0 -d 192.168.1.0/24 -j REJECT --reject-with icmp-net-prohibited",
+        "iptables -A FORWARD -i wg0 -m mac --mac-source 00:00:00:00:00:01 -j ACCEPT",
+        "ip6tables -A FORWARD -i wg0 -s fd20:1::2 -j ACCEPT",
+        "nft insert rule inet filter forward iifname wg0 ip saddr 10.20.0.3 drop",
+        "/etc/wireguard/up.sh wg0",
+    ];
+    for rule in narrow {
+        for hooks in [[masquerade, forward, rule], [rule, forward, masquerade]] {
+            let import = with_hooks(&hooks);
+            assert!(import.gateway.is_none() && import.masquerade == [false; 2], "{rule}");
+            assert_eq!(import.hooks.iter().map(|(_, hook)| &**hook).collect::<Vec<_>>(), hooks);
+            assert!(import.remarks.of(Remark::Changed).any(|what| what.contains("Destinations")), "{rule}");
+        }
+    }
+    // What only lets more in beside them stays for itself.
+    let port = "iptables -t nat -A PREROUTING -i eth0 -p tcp --dport 8080 -j DNAT --to-destination 10.20.0.2";
+    let import = with_hooks(&[masquerade, forward, port]);
+    assert_eq!((import.hooks.len(), import.gateway), (1, Some(vec!["eth0".to_owned()])));
+}
+
+#[test]
+fn an_address_without_a_length_gets_a_pool_from_the_clients() {
+    let imported = |address: &str, edit: &dyn Fn(&str) -> String| {
+        let (kind, input) = edited("wg-quick", "wg0.conf", |text| {
+            edit(text).replacen("Address = 10.20.0.1/24, fd20:1::1/64", &format!("Address = {address}"), 1)
+        });
+        imported(kind, &input)
+    };
+    let pool = |import: &Import| import.pool.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let same = |text: &str| text.to_owned();
+    let both = imported("10.20.0.1, fd20:1::1", &same);
+    assert_eq!(pool(&both), ["10.20.0.0/24", "fd20:1::/64"]);
+    assert!(file(&both, &options()).contains("\n#! Pool = 10.20.0.0/24, fd20:1::/64\n"));
+    assert_eq!(pool(&imported("10.20.0.1/32, fd20:1::1/64", &same)), ["10.20.0.0/24", "fd20:1::/64"]);
+    assert_eq!(pool(&imported("10.20.0.1/31", &same)), ["10.20.0.0/24"]);
+    assert_eq!(pool(&imported("10.20.0.1/24, fd20:1::1/64", &same)), [""; 0]);
+    let wide = |text: &str| text.replace("10.20.0.3/32", "10.20.9.3/32");
+    assert_eq!(pool(&imported("10.20.0.1", &wide)), ["10.20.0.0/20"]);
+    let far = |text: &str| text.replace("10.20.0.3/32", "192.168.9.3/32");
+    let import = imported("10.20.0.1", &far);
+    assert_eq!(pool(&import), [""; 0]);
+    assert!(import.remarks.of(Remark::Changed).any(|what| what.contains("server set --pool")));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

@@ -82,7 +82,15 @@ fn folder(
         let relative = below.join(&name);
         // Of links only those to files are of interest, and the kernel decides where they may lead.
         let is_folder = entry.file_type().map_err(failed)?.is_dir();
-        let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
+        let Some(name) = name.to_str().filter(|name| *name == ".env" || !name.starts_with('.')) else { continue };
+        let is_files_name = [".json", ".db", ".conf", ".env", ".ini"].iter().any(|end| name.ends_with(end));
+        if is_folder && is_files_name {
+            let folder = path.join(&relative);
+            return Err(format!(
+                "{} is a folder, and a file is expected there (Docker makes a folder where a file to mount is missing)",
+                folder.display()
+            ));
+        }
         if is_folder && depth < DEPTH_MAX {
             folder(root, path, &relative, depth + 1, input, bytes)?;
         } else if !is_folder && is_wanted_file(name) {

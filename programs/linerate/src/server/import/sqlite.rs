@@ -37,7 +37,11 @@ pub(super) fn tables(input: &Input, interruption: &Interruption) -> Result<Vec<I
         let wal = input.files.iter().find(|other| other.path == wal);
         let copy = PrivateCopy::new(&file.bytes, wal.map(|wal| &*wal.bytes))
             .map_err(|error| format!("cannot copy {} to read it: {error}", file.path))?;
-        for name in names(&copy, &file.path, interruption)?.iter().filter(|name| is_wanted_table(name)) {
+        let names = names(&copy, &file.path, interruption)?;
+        if names.is_empty() && !file.path.ends_with("_log.db") {
+            return Err(format!("{}: this database has no tables: is it whole?", file.path));
+        }
+        for name in names.iter().filter(|name| is_wanted_table(name)) {
             let query = format!("SELECT * FROM \"{}\"", name.replace('"', "\"\""));
             let rows = run(&copy, &query, &file.path, interruption)?;
             tables.push(InputTable { database: file.path.clone(), name: name.clone(), rows });

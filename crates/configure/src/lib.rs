@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::rate::Rate;
 use linerate_control::uapi::errno;
 #[cfg(feature = "fleet")]
 use linerate_control::uapi::fleet::{self, FleetUpdate};
@@ -15,7 +16,7 @@ use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::{Activity, DeviceState, PeerState};
 use linerate_engine::config::{
     self as engine, ActivityReport, ConfigError, DeviceChange, DeviceReport, LimitChange, LimitReport, PeerActivity,
-    PeerChange, PeerReport,
+    PeerChange, PeerReport, RateChange,
 };
 #[cfg(feature = "fleet")]
 use linerate_engine::config::{FleetChange, GroupChange, Initiate};
@@ -58,6 +59,7 @@ fn to_peer_change(update: &PeerUpdate) -> PeerChange {
         replace_allowed_ips: update.replace_allowed_ips,
         allowed_ips: update.allowed_ips.iter().map(|ip| (ip.add, prefix(ip.addr, ip.cidr))).collect(),
         limits: to_limit_change(&update.limits),
+        rate: RateChange { tx: update.rate.map(|rate| bits(rate.down)), rx: update.rate.map(|rate| bits(rate.up)) },
         #[cfg(feature = "fleet")]
         fleet: to_fleet_change(&update.fleet),
         #[cfg(feature = "fleet")]
@@ -132,8 +134,14 @@ fn to_peer_state(report: &PeerReport) -> PeerState {
         persistent_keepalive: report.persistent_keepalive,
         allowed_ips: report.allowed_ips.iter().map(|prefix| (prefix.addr(), prefix.cidr())).collect(),
         limits: to_limit_state(&report.limits),
+        rate: Rate { down: report.rate_tx.unwrap_or(0), up: report.rate_rx.unwrap_or(0) },
         last_received: 0,
     }
+}
+
+/// Zero means none.
+fn bits(rate: u64) -> Option<u64> {
+    Some(rate).filter(|rate| *rate > 0)
 }
 
 /// Zero means none in an update.
@@ -176,9 +184,17 @@ fn to_activity_state(activity: &PeerActivity) -> PeerState {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn the_counter_that_status_reads_has_the_engines_name() {
         assert_eq!(linerate_control::uapi::NOT_LISTENING, linerate_engine::counters::NOT_LISTENING);
         assert_eq!(linerate_control::uapi::PEERS_SUSPENDED, linerate_engine::counters::PEERS_SUSPENDED);
+        assert_eq!(linerate_control::uapi::RATE_MARKED, linerate_engine::counters::RATE_MARKED);
+    }
+
+    #[test]
+    fn every_rate_that_can_be_written_is_one_of_the_engine() {
+        assert_eq!((Rate::MIN, Rate::MAX), (engine::RATE_MIN, engine::RATE_MAX));
     }
 }

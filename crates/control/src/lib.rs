@@ -18,6 +18,7 @@ pub mod keys;
 mod number;
 pub mod printable;
 #[cfg(feature = "resolver")]
+pub mod rate;
 pub mod resolver;
 pub mod tunnel_file;
 pub mod uapi;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use linerate_control::document::Document;
 use linerate_control::keys::PublicKey;
+use linerate_control::rate::Rate;
 use linerate_control::tunnel_file::{AllowedIpRemoval, NoNames, RunningTunnel, TunnelFile, changes, has_expired, save};
 use linerate_control::uapi::limits::{LimitState, LimitUpdate, Suspension};
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
@@ -172,4 +173,43 @@ fn a_successor_that_waits_is_not_saved_as_a_peer() {
     };
     save(&mut document, &runtime).unwrap();
     assert_eq!(String::from_utf8_lossy(&document.to_bytes()), text);
+}
+
+#[test]
+fn a_rate_reaches_the_device_with_the_peer_and_when_it_changes() {
+    let rate = Rate { down: 20_000_000, up: 5_000_000 };
+    let (none, rated) = (file(&[]), file(&["#! Rate = 20M/5M"]));
+    assert_eq!(rated.peers[0].client.rate, Some(rate));
+    let sent = |update: DeviceUpdate| update.peers.iter().map(|peer| peer.rate).collect::<Vec<_>>();
+    assert_eq!(sent(rated.initial_changes().update), [Some(rate)]);
+    assert_eq!(sent(none.initial_changes().update), [None]);
+    let mut state = running(&[(OLD, LimitState::default())]);
+    state.peers[0].rate = rate;
+    assert!(reload(&rated, &rated, &state) == DeviceUpdate::default());
+    assert_eq!(sent(reload(&none, &rated, &state)), [Some(rate)]);
+    assert_eq!(sent(reload(&rated, &none, &state)), [Some(Rate::NONE)]);
+    assert!(!reload(&rated, &none, &state).has_limits(), "and no limits with it");
+    let next = format!("#! Rate = 20M/5M\n#! NextPublicKey = {NEXT}");
+    assert_eq!(sent(reload(&rated, &file(&[&next]), &state)), [Some(rate)], "its next key has the same");
+    // A key that a program gave the device by itself, with a rate, and that the file takes over without one.
+    let other = TunnelFile::clone(&file(&[]));
+    let before = TunnelFile { peers: Vec::new(), ..other };
+    assert_eq!(sent(reload(&before, &none, &state)), [Some(Rate::NONE)]);
+}
+
+#[test]
+fn a_rate_that_is_none_is_refused_with_what_to_write() {
+    for (value, message, hint) in [
+        ("0", "is not a rate that can be kept", "64k to 100G"),
+        ("1T", "is not a rate that can be kept", "64k to 100G"),
+        ("20Mbit", "is not a rate", "20M/5M"),
+        ("none", "limits neither direction", "remove the line"),
+    ] {
+        let text = format!("[Interface]\n[Peer]\nPublicKey = {OLD}\n#! Rate = {value}\n");
+        let (_, found) = TunnelFile::read(&Document::parse(text.as_bytes()), &"wg0".parse().unwrap(), &NoNames);
+        assert_eq!(found.len(), 1, "{value}");
+        let said = found[0].to_string();
+        assert!(said.contains(message) && said.contains(hint), "{said}");
+        assert_eq!(found[0].line, 4);
+    }
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::rate::Rate;
 use linerate_control::uapi::limits::{LimitState, LimitUpdate, Suspension};
 use linerate_control::uapi::request::{
     AllowedIp, DeviceUpdate, Frame, LINE_MAX, PeerUpdate, REQUEST_MAX, Request, frame, parse,
@@ -355,6 +356,7 @@ fn update((key, listen_port, fwmark, replace_peers, peers): DeviceParts<PeerPart
                     .into_iter()
                     .map(|(add, addr, cidr)| AllowedIp { add, addr, cidr: fitting(addr, cidr) })
                     .collect(),
+                rate: limits.as_ref().map(rate),
                 limits: limits.map(limit_update).unwrap_or_default(),
                 ..PeerUpdate::new(PublicKey(key))
             }
@@ -403,6 +405,7 @@ fn state((key, listen_port, fwmark, peers): (Option<[u8; 32]>, u16, u32, Vec<Pee
                 rx_bytes,
                 persistent_keepalive: keepalive,
                 allowed_ips: ips.into_iter().map(|(addr, cidr)| (addr, fitting(addr, cidr))).collect(),
+                rate: limits.as_ref().map(rate).unwrap_or_default(),
                 limits: limits.map(limit_state).unwrap_or_default(),
                 last_received: 0,
             }
@@ -414,6 +417,12 @@ type LimitParts = (u64, u64, u8, u64, u8, [u8; 32]);
 
 fn limit_parts() -> impl Strategy<Value = LimitParts> {
     (0..253_402_300_800u64, any::<u64>(), 0..32u8, any::<u64>(), 0..3u8, any::<[u8; 32]>())
+}
+
+/// One that follows from the limits, so that no strategy has more parts than it can.
+fn rate(&(expires, quota, _, _, which, _): &LimitParts) -> Rate {
+    let bits = |number: u64| Rate::MIN + number % (Rate::MAX - Rate::MIN + 1);
+    Rate { down: bits(quota), up: if which > 0 { bits(expires) } else { 0 } }
 }
 
 fn limit_update((expires, quota, day, _, which, key): LimitParts) -> LimitUpdate {
@@ -491,6 +500,21 @@ fn limits_are_lines_of_their_own() {
     assert_eq!(text(&update.render()), request);
     let none = set(format!("set=1\npublic_key={key}\n{}", text(&render_limits(LimitUpdate::NONE))).as_bytes());
     assert_eq!(none.peers[0].limits, LimitUpdate::NONE);
+}
+
+#[test]
+fn a_rate_is_a_line_of_its_own_and_within_bounds() {
+    let key = "07".repeat(32);
+    let request = format!("set=1\npublic_key={key}\nrate=20000000/5000000\n\n");
+    let update = set(request.as_bytes());
+    assert_eq!(update.peers[0].rate, Some(Rate { down: 20_000_000, up: 5_000_000 }));
+    assert_eq!(text(&update.render()), request);
+    assert!(update.has_rates() && !update.without_rates().has_rates());
+    let none = set(format!("set=1\npublic_key={key}\nrate=0/0\n\n").as_bytes());
+    assert_eq!(none.peers[0].rate, Some(Rate::NONE));
+    for value in ["", "0", "20M", "1/0", "0/63999", "100000000001/0", "-64000/0", "64000/64000/0"] {
+        assert_eq!(error_number(&format!("set=1\npublic_key={key}\nrate={value}\n\n")), -22, "{value}");
+    }
 }
 
 fn render_limits(limits: LimitUpdate) -> Vec<u8> {

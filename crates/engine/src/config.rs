@@ -66,6 +66,8 @@ pub struct PeerChange {
     pub allowed_ips: Vec<(bool, Prefix)>,
     /// Its limits; `None` leaves them unchanged.
     pub limits: Option<LimitChange>,
+    /// Its rates.
+    pub rate: RateChange,
     /// What a fleet knows of it.
     #[cfg(feature = "fleet")]
     pub fleet: FleetChange,
@@ -146,6 +148,22 @@ pub struct LimitChange {
     pub replaces: Option<Option<PublicKey>>,
 }
 
+/// A change of the rates of a peer's inner packets in bits per second; `None` leaves one unchanged, `Some(None)` removes
+/// it.
+#[derive(Clone, Copy, Default)]
+pub struct RateChange {
+    /// To the peer.
+    pub tx: Option<Option<u64>>,
+    /// From the peer.
+    pub rx: Option<Option<u64>>,
+}
+
+/// The least rate, in bits per second.
+pub const RATE_MIN: u64 = 64_000;
+
+/// The greatest.
+pub const RATE_MAX: u64 = 100_000_000_000;
+
 impl PeerChange {
     /// The change that adds a peer, or leaves an existing one unchanged.
     pub fn new(public_key: PublicKey) -> Self {
@@ -159,6 +177,7 @@ impl PeerChange {
             replace_allowed_ips: false,
             allowed_ips: Vec::new(),
             limits: None,
+            rate: RateChange::default(),
             #[cfg(feature = "fleet")]
             fleet: FleetChange::default(),
             #[cfg(feature = "fleet")]
@@ -199,6 +218,10 @@ pub struct PeerReport {
     pub allowed_ips: Vec<Prefix>,
     /// Its limits.
     pub limits: LimitReport,
+    /// How many bits of inner packets per second may be sent to it.
+    pub rate_tx: Option<u64>,
+    /// The same from it.
+    pub rate_rx: Option<u64>,
 }
 
 /// The limits of one peer; see [`LimitChange`].

@@ -19,6 +19,8 @@ pub enum EngineDropReason {
     NoEndpoint,
     /// From the TUN device: the peer has expired, or its quota is reached.
     Suspended,
+    /// From the TUN device, or to it: the peer's rate is reached.
+    OverRate,
     /// From the TUN device: our own datagram, routed back into the tunnel it came from.
     RoutingLoop,
     /// Staged: the queue was full, so the oldest packet was dropped.
@@ -43,12 +45,13 @@ pub enum EngineDropReason {
     TunRefused,
 }
 
-const ENGINE: [(EngineDropReason, &str); 16] = [
+const ENGINE: [(EngineDropReason, &str); 17] = [
     (EngineDropReason::InnerMalformed, "inner_malformed"),
     (EngineDropReason::GsoMalformed, "gso_malformed"),
     (EngineDropReason::NoPeer, "no_peer"),
     (EngineDropReason::NoEndpoint, "no_endpoint"),
     (EngineDropReason::Suspended, "suspended"),
+    (EngineDropReason::OverRate, "over_rate"),
     (EngineDropReason::RoutingLoop, "routing_loop"),
     (EngineDropReason::StagedOverflow, "staged_overflow"),
     (EngineDropReason::StagedAbandoned, "staged_abandoned"),
@@ -67,6 +70,9 @@ pub const NOT_LISTENING: &str = "not_listening";
 
 /// The counter of the peers that are suspended now.
 pub const PEERS_SUSPENDED: &str = "peers_suspended";
+
+/// The counter of packets that were marked for their peer's rate. A daemon that has it knows rates.
+pub const RATE_MARKED: &str = "rate_marked";
 
 /// Wake-ups of one kind, or looks for packets.
 #[derive(Default)]
@@ -109,6 +115,8 @@ pub struct Counters {
     pub not_listening: AtomicBool,
     /// The peers that are suspended now.
     pub peers_suspended: AtomicU64,
+    /// Packets that were marked as having met congestion, before their peer's rate was reached.
+    pub rate_marked: AtomicU64,
     /// How often the allowed IPs of a group moved to another of its peers.
     #[cfg(feature = "fleet")]
     pub group_moves: AtomicU64,
@@ -133,6 +141,7 @@ impl Default for Counters {
             segmentation_refused: AtomicU64::new(0),
             not_listening: AtomicBool::new(false),
             peers_suspended: AtomicU64::new(0),
+            rate_marked: AtomicU64::new(0),
             #[cfg(feature = "fleet")]
             group_moves: AtomicU64::new(0),
             #[cfg(feature = "fleet")]
@@ -177,6 +186,7 @@ impl Counters {
             ("segmentation_refused".to_owned(), load(&self.segmentation_refused)),
             (NOT_LISTENING.to_owned(), u64::from(self.not_listening.load(Ordering::Relaxed))),
             (PEERS_SUSPENDED.to_owned(), load(&self.peers_suspended)),
+            (RATE_MARKED.to_owned(), load(&self.rate_marked)),
             #[cfg(feature = "fleet")]
             ("group_moves".to_owned(), load(&self.group_moves)),
             #[cfg(feature = "fleet")]

@@ -29,6 +29,7 @@ pub mod inbound;
 mod link;
 pub mod mtu;
 pub mod outbound;
+pub mod policer;
 pub mod poller;
 mod rejected_gro;
 mod runtime;

@@ -122,6 +122,8 @@ pub enum Change {
         expires: String,
         /// How many bytes: as `--quota`; empty for no limit.
         quota: String,
+        /// How fast: as `--rate`; empty for no rate.
+        rate: String,
         /// Whether the quota begins anew each month.
         monthly: bool,
         /// Any text.
@@ -161,6 +163,8 @@ pub enum Change {
         client: String,
         /// As `--quota`; `none` for no limit.
         quota: String,
+        /// As `--rate`; `none` for no rate.
+        rate: String,
         /// Whether the quota begins anew each month.
         monthly: bool,
         /// Any text.
@@ -278,6 +282,8 @@ pub struct Peer {
     pub quota: Option<u64>,
     /// How many of them it has used.
     pub quota_used: u64,
+    /// How fast it may receive and send, as `--rate`.
+    pub rate: Option<String>,
     /// What makes it a client.
     pub client: Option<Client>,
 }

@@ -11,6 +11,7 @@ use linerate_control::document::{Document, InvalidValue, SectionKind, Setting};
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::printable::printable;
+use linerate_control::rate::Rate;
 use linerate_control::tunnel_file::{
     ByteCount, Diagnostic, Names, Peer, QuotaReset, Released, Severity, TunnelFile, settings,
 };
@@ -109,6 +110,8 @@ pub struct Properties {
     pub quota: Option<Option<ByteCount>>,
     /// `QuotaReset`.
     pub quota_reset: Option<QuotaReset>,
+    /// `Rate`.
+    pub rate: Option<Option<Rate>>,
     /// `ClientAllowedIPs`.
     pub allowed_ips: Option<Vec<IpNet>>,
     /// `ClientPrivateKey`.
@@ -136,6 +139,9 @@ impl Properties {
         }
         if let Some(reset) = self.quota_reset {
             put(settings::QUOTA_RESET, (reset != QuotaReset::Never).then(|| reset.to_string().into()));
+        }
+        if let Some(rate) = self.rate {
+            put(settings::RATE, rate.map(|rate| rate.to_string().into()));
         }
         if let Some(allowed) = &self.allowed_ips {
             put(settings::OWN_ALLOWED_IPS, Some(list(allowed).into()));
@@ -345,6 +351,7 @@ impl Roster {
         peer.client.expires = properties.expires.flatten();
         peer.client.quota = properties.quota.flatten();
         peer.client.quota_reset = properties.quota_reset.unwrap_or_default();
+        peer.client.rate = properties.rate.flatten();
         peer.client.allowed_ips = properties.allowed_ips.clone().unwrap_or_default();
         peer.client.private_key = properties.private_key.clone().flatten();
         peer.client.note.clone_from(&properties.note);

@@ -1,4 +1,4 @@
-//! Ends, quotas and successors of peers: to a daemon that knows them, and from what runs back into the tunnel's file.
+//! Ends, quotas, rates and successors of peers: to a daemon that knows them, and from what runs back into the tunnel's file.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind};
@@ -11,7 +11,7 @@ use linerate_control::tunnel_file::{Peer, TunnelFile, has_expired, has_replaced,
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
-use linerate_control::uapi::{GROUP_MOVES, PEERS_SUSPENDED, socket};
+use linerate_control::uapi::{GROUP_MOVES, PEERS_SUSPENDED, RATE_MARKED, socket};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -22,10 +22,11 @@ use crate::read::ConfigFile;
 #[must_use]
 pub(crate) struct Lost {
     limits: bool,
+    rates: bool,
     groups: bool,
 }
 
-/// Sends a change, without limits and groups to an implementation that knows none. Returns what it had of them.
+/// Sends a change, without limits, rates and groups to an implementation that knows none. Returns what it had of them.
 ///
 /// # Errors
 /// See [`TunnelClient::set`].
@@ -36,12 +37,18 @@ pub(crate) fn set(interface: &str, update: &DeviceUpdate) -> Result<Lost, Client
     if update.has_limits() {
         lost.limits = !knows(PEERS_SUSPENDED, open()?.stats())?;
     }
+    if update.has_rates() {
+        lost.rates = !knows(RATE_MARKED, open()?.stats())?;
+    }
     if update.has_groups() {
         lost.groups = !knows(GROUP_MOVES, open()?.stats())?;
     }
     let mut update = Cow::Borrowed(update);
     if lost.limits {
         update = Cow::Owned(update.without_limits(now()));
+    }
+    if lost.rates {
+        update = Cow::Owned(update.without_rates());
     }
     if lost.groups {
         update = Cow::Owned(update.without_groups());
@@ -67,7 +74,7 @@ fn knows(counter: &str, counters: Result<Vec<(String, u64)>, ClientError>) -> Re
 impl Lost {
     /// Whether all is kept.
     pub(crate) fn is_none(self) -> bool {
-        !self.limits && !self.groups
+        !self.limits && !self.rates && !self.groups
     }
 
     /// What is not kept, a sentence each.
@@ -78,13 +85,19 @@ impl Lost {
                  now only leaves out clients that have expired"
             )
         });
+        let rates = self.rates.then(|| {
+            format!(
+                "{interface}: only linerated keeps Rate, and what runs the tunnel now does not: its clients are as fast \
+                 as they can be. If that is an older linerated, take the tunnel down and up again"
+            )
+        });
         let groups = self.groups.then(|| {
             format!(
                 "{interface}: only linerated knows Group; with what runs it now the last peer of each group has its \
                  AllowedIPs, and no other takes over"
             )
         });
-        limits.into_iter().chain(groups).collect()
+        limits.into_iter().chain(rates).chain(groups).collect()
     }
 
     /// Says what is not kept.

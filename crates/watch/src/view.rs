@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use linerate_control::endpoint;
 use linerate_control::keys::PublicKey;
+use linerate_control::rate::Rate;
 use linerate_control::uapi::limits::Suspension;
 use linerate_tunnel::status::RunBy;
 use serde::{Serialize, Serializer};
@@ -157,6 +158,9 @@ pub struct Settings {
     /// How many bytes it may send and receive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<u64>,
+    /// How many bits per second it may receive and send.
+    #[serde(skip_serializing_if = "has_no_rate", serialize_with = "rate")]
+    pub rate: Rate,
 }
 
 /// Bytes per second.
@@ -277,6 +281,15 @@ fn optional_endpoint<S: Serializer>(address: &Option<SocketAddr>, serializer: S)
 
 fn optional_suspension<S: Serializer>(reason: &Option<Suspension>, serializer: S) -> Result<S::Ok, S::Error> {
     reason.map(Suspension::name).serialize(serializer)
+}
+
+fn has_no_rate(rate: &Rate) -> bool {
+    rate.is_none()
+}
+
+/// Both directions in bits per second; one without a rate is left out.
+fn rate<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map([("down", rate.down), ("up", rate.up)].into_iter().filter(|(_, bits)| *bits > 0))
 }
 
 fn prefixes<S: Serializer>(prefixes: &[(IpAddr, u8)], serializer: S) -> Result<S::Ok, S::Error> {

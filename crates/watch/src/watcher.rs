@@ -386,6 +386,7 @@ fn settings(state: &PeerState, name: Option<String>) -> Settings {
         persistent_keepalive: state.persistent_keepalive,
         expires: expires.map(Time),
         quota,
+        rate: state.rate,
     }
 }
 

@@ -413,6 +413,7 @@ impl Server {
             name: text("name"),
             expires: text("expires"),
             quota: text("quota"),
+            rate: text("rate"),
             monthly: form.has("monthly"),
             note: text("note"),
             split: form.has("split"),
@@ -437,8 +438,9 @@ impl Server {
             Verb::Renew => ("renewed", Change::Renew { client: client.clone(), expires: text("expires") }),
             Verb::Rename => ("renamed", Change::Rename { client: client.clone(), name: text("name") }),
             Verb::Set => {
-                let (quota, monthly, note) = (text("quota"), asked.form.has("monthly"), text("note"));
-                ("changed", Change::Set { client: client.clone(), quota, monthly, note })
+                let (quota, rate, note) = (text("quota"), text("rate"), text("note"));
+                let monthly = asked.form.has("monthly");
+                ("changed", Change::Set { client: client.clone(), quota, rate, monthly, note })
             }
             Verb::Remove => ("removed", Change::Remove { client: client.clone() }),
         };

@@ -369,8 +369,9 @@ enum Command {
         \x20 `fwmark`, `daemon` (`pid`, `cpuTime` in seconds, `cpu` as the share of a core since the last update),\n\
         \x20 `counters` (`name`, `value`, `perSecond`) and `peers`. A peer has `publicKey`, `name`, `allowedIps`,\n\
         \x20 `persistentKeepalive`, `endpoint`, `lastHandshake`, `lastReceived`, `unansweredSince`, `received` and\n\
-        \x20 `sent` in bytes, `rates` (`received`, `sent`, in bytes per second), `expires`, `quota`, `quotaUsed` and\n\
-        \x20 `suspended` (expired, quota). Times are those of RFC 3339; what is not known or not set is left out.\n\n\
+        \x20 `sent` in bytes, `rates` (`received`, `sent`, in bytes per second), `expires`, `quota`, `quotaUsed`,\n\
+        \x20 `rate` (`down`, `up`, in bits per second) and `suspended` (expired, quota). Times are those of RFC 3339; what is not\n\
+        \x20 known or not set is left out.\n\n\
         ENVIRONMENT\n\
         \x20 NO_COLOR     no colours, whatever its value")]
     Top(top::TopArguments),

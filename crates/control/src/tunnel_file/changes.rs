@@ -12,6 +12,7 @@ use jiff::tz::TimeZone;
 use super::group::{self, Group};
 use super::{ByteCount, ClientSettings, Endpoint, Peer, QuotaReset, TunnelFile};
 use crate::keys::{PublicKey, SecretKey};
+use crate::rate::Rate;
 use crate::uapi::limits::{LimitState, LimitUpdate, Suspension};
 use crate::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
 use crate::uapi::response::{DeviceState, PeerState};
@@ -134,6 +135,7 @@ fn same(previous: &Peer, now: &Peer) -> bool {
         && previous.persistent_keepalive.unwrap_or(0) == now.persistent_keepalive.unwrap_or(0)
         && (previous.allowed_ips == now.allowed_ips || list(previous) == list(now))
         && limits(previous) == limits(now)
+        && previous.client.rate == now.client.rate
         && previous.group == now.group
         && previous.client.next_public_key == now.client.next_public_key
 }
@@ -204,6 +206,8 @@ impl DeviceChanges {
         if old_key.is_some() && limits(peer).is_some() {
             update.limits.replaces = old_key;
         }
+        let had_rate = state.is_some_and(|state| !state.rate.is_none());
+        update.rate = peer.client.rate.or(had_rate.then_some(Rate::NONE));
         update.preshared_key = peer.preshared_key.clone().or(present.then_some(SecretKey::ZERO));
         update.persistent_keepalive = peer.persistent_keepalive.or(present.then_some(0));
         update.replace_allowed_ips = true;
@@ -224,6 +228,7 @@ impl DeviceChanges {
             preshared_key: peer.preshared_key.clone(),
             persistent_keepalive: peer.persistent_keepalive,
             limits,
+            rate: peer.client.rate,
             ..PeerUpdate::new(next)
         });
     }
@@ -247,6 +252,9 @@ impl DeviceChanges {
         }
         if limits(previous) != limits(now) {
             update.limits = limits(now).unwrap_or(LimitUpdate::NONE);
+        }
+        if previous.client.rate != now.client.rate {
+            update.rate = Some(now.client.rate.unwrap_or_default());
         }
         if previous.group != now.group {
             update.group = Group::update(now.group.as_deref());

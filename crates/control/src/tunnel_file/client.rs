@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::ByteCount;
 use crate::keys::{PublicKey, SecretKey};
+use crate::rate::Rate;
 
 /// What `[Interface]` says of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub struct ClientSettings {
     pub quota: Option<ByteCount>,
     /// `QuotaReset`.
     pub quota_reset: QuotaReset,
+    /// `Rate`.
+    pub rate: Option<Rate>,
     /// `NextPublicKey`.
     pub next_public_key: Option<PublicKey>,
     /// `ClientPrivateKey`.

@@ -117,6 +117,8 @@ pub const DISABLED: Setting = ours(peer("Disabled"));
 pub const QUOTA: Setting = ours(peer("Quota"));
 /// When a quota begins anew.
 pub const QUOTA_RESET: Setting = ours(peer("QuotaReset"));
+/// How fast a client may receive and send.
+pub const RATE: Setting = ours(peer("Rate"));
 /// The key that replaces a client's at its first handshake.
 pub const NEXT_PUBLIC_KEY: Setting = ours(peer("NextPublicKey"));
 /// A client's private key, if it is kept.
@@ -166,6 +168,7 @@ const OURS_OF_PEER: &[Setting] = &[
     DISABLED,
     QUOTA,
     QUOTA_RESET,
+    RATE,
     NEXT_PUBLIC_KEY,
     CLIENT_PRIVATE_KEY,
     OWN_ALLOWED_IPS,

@@ -17,6 +17,7 @@ use crate::endpoint;
 use crate::interface::InterfaceName;
 use crate::keys::{BASE64_LENGTH, PublicKey, SecretKey};
 use crate::number::decimal;
+use crate::rate::{InvalidRate, Rate};
 use crate::uapi::group::is_name;
 use crate::wg_config::values::{fwmark, host_and_service, is_space, persistent_keepalive};
 
@@ -230,6 +231,19 @@ pub(super) fn instant(text: &str) -> Result<Timestamp, InvalidValue> {
 pub(super) fn quota(text: &str) -> Result<ByteCount, InvalidValue> {
     let hint = "for example 50G (decimal) or 50Gi (binary)";
     text.parse().map_err(|_| invalid(format!("{} is not a number of bytes", quoted(text)), hint))
+}
+
+/// How fast a client may receive and send.
+pub(super) fn rate(text: &str) -> Result<Rate, InvalidValue> {
+    text.parse().map_err(|error| match error {
+        InvalidRate::Range(_) => {
+            invalid(format!("{} is not a rate that can be kept", quoted(text)), "use 64k to 100G bits per second")
+        }
+        InvalidRate::Text(_) => {
+            invalid(format!("{} is not a rate", quoted(text)), "for example 20M, or 20M/5M for 20 Mbit/s down and 5 up")
+        }
+        InvalidRate::Nothing(_) => invalid(format!("{} limits neither direction", quoted(text)), "remove the line"),
+    })
 }
 
 /// A server or search domain for client files.

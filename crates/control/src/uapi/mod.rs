@@ -45,6 +45,10 @@ pub const PEERS_SUSPENDED: &str = "peers_suspended";
 /// lines of [`group`].
 pub const GROUP_MOVES: &str = "group_moves";
 
+/// The counter of linerated that tells how many packets were marked because their peer's rate was nearly reached. A
+/// daemon that has it knows the line `rate`.
+pub const RATE_MARKED: &str = "rate_marked";
+
 /// A counter of this prefix and the name of the cipher's implementation in use is 1.
 pub const AEAD_IN_USE: &str = "aead_";
 

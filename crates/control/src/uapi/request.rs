@@ -12,6 +12,7 @@ use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
 use crate::number::decimal;
 use crate::printable::printable;
+use crate::rate::Rate;
 use crate::uapi::fleet::{FleetUpdate, Gateway};
 use crate::uapi::group::GroupUpdate;
 use crate::uapi::limits::LimitUpdate;
@@ -23,6 +24,9 @@ pub const REQUEST_MAX: usize = 16 << 20;
 
 /// The longest line in bytes: bufio.MaxScanTokenSize, which bounds wireguard-go's.
 pub const LINE_MAX: usize = 64 << 10;
+
+const RATE: LineError =
+    LineError::Expected("bits per second down, `/` and bits per second up, each 64000 to 100000000000 or 0");
 
 /// The longest first line in bytes. Every operation is shorter.
 const OPERATION_MAX: usize = 48;
@@ -89,6 +93,8 @@ pub struct PeerUpdate {
     pub allowed_ips: Vec<AllowedIp>,
     /// Its limits. Only linerated knows them: other daemons reject the request.
     pub limits: LimitUpdate,
+    /// Its rate; [`Rate::NONE`] removes it. Only linerated knows rates.
+    pub rate: Option<Rate>,
     /// What a fleet knows of it. Only linerated knows that.
     pub fleet: FleetUpdate,
     /// Its group. Only linerated knows groups.
@@ -119,6 +125,7 @@ impl PeerUpdate {
             replace_allowed_ips: false,
             allowed_ips: Vec::new(),
             limits: LimitUpdate::default(),
+            rate: None,
             fleet: FleetUpdate::default(),
             group: GroupUpdate::default(),
         }
@@ -136,6 +143,19 @@ impl DeviceUpdate {
     /// Whether it has what only linerated knows.
     pub fn has_limits(&self) -> bool {
         self.peers.iter().any(|peer| peer.limits != LimitUpdate::default())
+    }
+
+    /// Whether it has rates, which only linerated knows.
+    pub fn has_rates(&self) -> bool {
+        self.peers.iter().any(|peer| peer.rate.is_some())
+    }
+
+    /// The same for an implementation that knows no rates.
+    #[must_use]
+    pub fn without_rates(&self) -> Self {
+        let mut update = self.clone();
+        update.peers.iter_mut().for_each(|peer| peer.rate = None);
+        update
     }
 
     /// Whether it has groups, which only linerated knows.
@@ -217,6 +237,9 @@ impl PeerUpdate {
         for AllowedIp { add, addr, cidr } in &self.allowed_ips {
             let sign = if *add { "" } else { "-" };
             writeln!(text, "allowed_ip={sign}{addr}/{cidr}")?;
+        }
+        if let Some(rate) = self.rate {
+            rate.write_line(text)?;
         }
         #[cfg(feature = "fleet")]
         self.fleet.write(text)?;
@@ -421,6 +444,7 @@ fn peer_line(peer: &mut PeerUpdate, key: &[u8], value: &[u8]) -> Result<(), Line
         }
         b"protocol_version" if value == b"1" => {}
         b"protocol_version" => return Err(LineError::Expected("1")),
+        b"rate" => peer.rate = Some(Rate::from_line(value).ok_or(RATE)?),
         #[cfg(feature = "fleet")]
         _ if peer.fleet.line(key, value)? => {}
         #[cfg(feature = "fleet")]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
 use crate::number::decimal;
+use crate::rate::Rate;
 use crate::uapi::limits::LimitState;
 use crate::uapi::{lines, prefix};
 use crate::zeroizing::Buffer;
@@ -51,6 +52,8 @@ pub struct PeerState {
     pub allowed_ips: Vec<(IpAddr, u8)>,
     /// Its limits; only linerated has them.
     pub limits: LimitState,
+    /// Its rate; only linerated has one.
+    pub rate: Rate,
     /// When the last authentic packet was received from the peer, as a time of [`Activity::now`]; zero for never. Only
     /// the reply to `activity` has it.
     pub last_received: u64,
@@ -70,6 +73,7 @@ impl PeerState {
             persistent_keepalive: 0,
             allowed_ips: Vec::new(),
             limits: LimitState::default(),
+            rate: Rate::NONE,
             last_received: 0,
         }
     }
@@ -144,6 +148,9 @@ impl PeerState {
         for (addr, cidr) in &self.allowed_ips {
             writeln!(text, "allowed_ip={addr}/{cidr}")?;
         }
+        if !self.rate.is_none() {
+            self.rate.write_line(text)?;
+        }
         self.limits.write(text)
     }
 
@@ -199,7 +206,7 @@ pub fn parse_activity(reply: &[u8]) -> Result<Activity, ReplyError> {
             Some(())
         }
         // Not part of this reply.
-        Some(_) if matches!(key, b"preshared_key" | b"persistent_keepalive_interval" | b"allowed_ip") => None,
+        Some(_) if matches!(key, b"preshared_key" | b"rate" | b"persistent_keepalive_interval" | b"allowed_ip") => None,
         Some(peer) if key == b"handshake_nsec" => {
             peer.handshake_time = Duration::from_nanos(decimal(value, u64::MAX)?);
             Some(())
@@ -318,6 +325,7 @@ fn peer_line(peer: &mut PeerState, key: &[u8], value: &[u8]) -> Option<()> {
             peer.persistent_keepalive = decimal(value, u16::MAX.into())?.try_into().ok()?;
         }
         b"allowed_ip" => peer.allowed_ips.push(prefix(value)?),
+        b"rate" => peer.rate = Rate::from_line(value)?,
         _ => return peer.limits.line(key, value),
     }
     Some(())

@@ -14,12 +14,15 @@ mod write_tun;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use linerate_aead::TAG_LEN;
 use linerate_packet::ip;
 use linerate_protocol::{Boottime, DATA_HEADER, DropReason};
 
 use crate::backend::Backend;
+use crate::counters::EngineDropReason;
+use crate::policer::Verdict;
 use crate::rx_queue::PollOutcome;
 use crate::sequencer::{Sequencer, Ticket};
 use crate::shared::Shared;
@@ -148,13 +151,26 @@ impl<B: Backend> Inbound<B> {
             let congested = self.received.meta(message).tos & ip::CE == ip::CE;
             let plaintext = &mut self.received.bytes_mut()[slot.offset..][..slot.len];
             let inner = Inner { plaintext, congested };
-            match check_source_ip::check_source_ip(&routes, receiver, inner) {
-                Ok(len) => {
-                    bytes += slot.len + DATA_HEADER + TAG_LEN;
-                    self.delivery.push(slot.offset, len);
+            let len = match check_source_ip::check_source_ip(&routes, receiver, inner) {
+                Ok(len) => len,
+                Err(reason) => {
+                    self.shared.counters.count_protocol_drop(reason);
+                    continue;
                 }
-                Err(reason) => self.shared.counters.count_protocol_drop(reason),
+            };
+            match receiver.peer.rx_policer.admit(len, ip::ecn(plaintext), now) {
+                Verdict::Pass => {}
+                Verdict::Mark => {
+                    ip::set_ce(plaintext);
+                    self.shared.counters.rate_marked.fetch_add(1, Ordering::Relaxed);
+                }
+                Verdict::Drop => {
+                    self.shared.counters.count_drop(EngineDropReason::OverRate);
+                    continue;
+                }
             }
+            bytes += slot.len + DATA_HEADER + TAG_LEN;
+            self.delivery.push(slot.offset, len);
         }
         self.shared.count_rx(&receiver.peer, bytes);
     }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use linerate_packet::{ip, virtio};
 use linerate_protocol::{Boottime, Session};
@@ -12,6 +13,7 @@ use super::split::Split;
 use super::{seal, send_udp};
 use crate::backend::Backend;
 use crate::counters::EngineDropReason;
+use crate::policer::Verdict;
 use crate::sequencer::Ticket;
 use crate::shared::Shared;
 use crate::sync::lock;
@@ -44,11 +46,32 @@ impl<B: Backend> Sender<B> {
             self.push_staged(peer, session, Some(ticket), now);
         }
         for segment in 0..split.count() {
-            if !self.batch.has_room(split.padded_len(segment)) {
-                self.flush(Some(ticket), now);
-            }
-            let plaintext = self.batch.add(peer, session, split.padded_len(segment), split.ecn(), true);
-            split.write(segment, plaintext);
+            self.add(peer, session, split, segment, Some(ticket), now);
+        }
+    }
+
+    /// Adds one segment, if the peer's rate lets it pass.
+    fn add(
+        &mut self,
+        peer: &Arc<Peer>,
+        session: &Arc<Session>,
+        split: &Split<'_>,
+        segment: usize,
+        ticket: Option<&Ticket<'_>>,
+        now: Boottime,
+    ) {
+        let verdict = peer.tx_policer.admit(split.len(segment), split.inner_ecn(), now);
+        if verdict == Verdict::Drop {
+            return self.shared.counters.count_drop(EngineDropReason::OverRate);
+        }
+        if !self.batch.has_room(split.padded_len(segment)) {
+            self.flush(ticket, now);
+        }
+        let plaintext = self.batch.add(peer, session, split.padded_len(segment), split.ecn(), true);
+        split.write(segment, plaintext);
+        if verdict == Verdict::Mark {
+            ip::set_ce(plaintext);
+            self.shared.counters.rate_marked.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -90,10 +113,7 @@ impl<B: Backend> Sender<B> {
             let Ok(inner) = ip::parse(&packet) else { continue };
             let mtu = self.shared.mtu.for_destination(inner.destination);
             let Ok(split) = Split::new(&virtio::Header::default(), &packet, &inner, mtu) else { continue };
-            if !self.batch.has_room(split.padded_len(0)) {
-                self.flush(ticket, now);
-            }
-            split.write(0, self.batch.add(peer, session, split.padded_len(0), split.ecn(), true));
+            self.add(peer, session, &split, 0, ticket, now);
         }
         waiting > 0
     }

@@ -30,6 +30,11 @@ impl<'a> Split<'a> {
         self.segments.len(i)
     }
 
+    /// The ECN bits of the packet.
+    pub fn inner_ecn(&self) -> u8 {
+        self.ecn
+    }
+
     /// Bytes of segment `i` with its padding.
     pub fn padded_len(&self, i: usize) -> usize {
         padded(self.len(i), self.mtu)

@@ -11,7 +11,7 @@ use super::effects::BackendRng;
 use crate::backend::Backend;
 #[cfg(feature = "fleet")]
 use crate::config::Initiate;
-use crate::config::{ConfigError, DeviceChange, DeviceReport, PeerChange, PeerReport};
+use crate::config::{ConfigError, DeviceChange, DeviceReport, PeerChange, PeerReport, RateChange};
 use crate::counters::EngineDropReason;
 use crate::sync::lock;
 use crate::tables::{Peer, Routes};
@@ -53,6 +53,8 @@ impl<B: Backend> SlowPath<B> {
             persistent_keepalive: self.device.persistent_keepalive(id),
             allowed_ips: self.allowed_ips(id),
             limits: self.limits_of(&peer),
+            rate_tx: peer.tx_policer.rate(),
+            rate_rx: peer.rx_policer.rate(),
         })
     }
 
@@ -142,6 +144,7 @@ impl<B: Backend> SlowPath<B> {
         if let Some(key) = change.preshared_key {
             self.device.set_preshared_key(id, key);
         }
+        self.set_rate(id, change.rate);
         // First, so that a peer that may not be let in never is.
         if let Some(limits) = change.limits {
             self.set_limits(id, &limits);
@@ -167,6 +170,17 @@ impl<B: Backend> SlowPath<B> {
             Initiate::No => {}
             Initiate::Once => self.device.initiate_on_suspicion(now, rng, id, &mut self.effects),
             Initiate::Now => self.device.initiate_now(now, rng, id, &mut self.effects),
+        }
+    }
+
+    /// Changes a peer's rates. Its packets find them on their way, so nothing else has to know.
+    fn set_rate(&self, id: PeerId, change: RateChange) {
+        let Some(peer) = self.shared.tables.routes().peer(id).cloned() else { return };
+        if let Some(rate) = change.tx {
+            peer.tx_policer.set_rate(rate);
+        }
+        if let Some(rate) = change.rx {
+            peer.rx_policer.set_rate(rate);
         }
     }
 

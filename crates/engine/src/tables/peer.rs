@@ -10,6 +10,7 @@ use linerate_netio::udp::PacketInfo;
 use linerate_protocol::{Boottime, PeerId, PublicKey, Session, TrafficTimestamps};
 
 use super::Endpoint;
+use crate::policer::Policer;
 use crate::staged::Staged;
 
 /// The byte limit of a peer that has none.
@@ -27,6 +28,10 @@ pub struct Peer {
     pub traffic: Arc<TrafficTimestamps>,
     /// Packets that wait for a session or an endpoint.
     pub staged: Mutex<Staged>,
+    /// Holds what is sent to it to its rate.
+    pub tx_policer: Policer,
+    /// The same for what it sends.
+    pub rx_policer: Policer,
     sending: ArcSwapOption<Session>,
     endpoint: ArcSwapOption<Endpoint>,
     rx_bytes: AtomicU64,
@@ -63,6 +68,8 @@ impl Peer {
             tx_bytes: AtomicU64::new(0),
             byte_limit: AtomicU64::new(NO_LIMIT),
             suspended: AtomicBool::new(false),
+            tx_policer: Policer::default(),
+            rx_policer: Policer::default(),
             last_handshake: AtomicU64::new(0),
             initiated: AtomicU64::new(0),
             handshake_time: AtomicU64::new(0),

@@ -36,7 +36,7 @@ pub struct Content {
 }
 
 /// The families of all dialects, as their samples are named.
-pub const NAMES: [&str; 30] = [
+pub const NAMES: [&str; 32] = [
     "wireguard_sent_bytes_total",
     "wireguard_received_bytes_total",
     "wireguard_latest_handshake_seconds",
@@ -67,6 +67,8 @@ pub const NAMES: [&str; 30] = [
     "linerate_client_quota_bytes",
     "linerate_client_used_bytes_total",
     "linerate_client_expires_timestamp_seconds",
+    "linerate_client_rate_down_bits",
+    "linerate_client_rate_up_bits",
 ];
 
 /// The text of a view.
@@ -320,6 +322,11 @@ fn our_peers(writer: &mut Writer, view: &View) {
     gauge("linerate_client_expires_timestamp_seconds", Kind::Gauge, help, &|peer| {
         peer.settings.expires.map(|expires| expires.as_secs().to_string())
     });
+    let bits = |rate: u64| Some(rate).filter(|rate| *rate > 0).map(|rate| rate.to_string());
+    let help = "How many bits per second may be sent to a client.";
+    gauge("linerate_client_rate_down_bits", Kind::Gauge, help, &|peer| bits(peer.settings.rate.down));
+    let help = "How many bits per second may be received from a client.";
+    gauge("linerate_client_rate_up_bits", Kind::Gauge, help, &|peer| bits(peer.settings.rate.up));
 }
 
 fn each_tunnel(view: &View, sample: impl FnMut(&Tunnel)) {
@@ -357,6 +364,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use linerate_control::keys::PublicKey;
+    use linerate_control::rate::Rate;
 
     use super::*;
     use crate::{Counter, Daemon, Settings};
@@ -371,6 +379,7 @@ mod tests {
             persistent_keepalive: 0,
             expires: Some(Time(Duration::from_secs(9000))),
             quota: Some(1000),
+            rate: Rate { down: 20_000_000, up: 5_000_000 },
         };
         let endpoint = Some(([192, 0, 2, key], 51820).into());
         Peer { endpoint, received: 1, sent: 2, quota_used: 7, ..Peer::new(settings) }

@@ -85,6 +85,7 @@ fn details(peer: &Peer, zone: &TimeZone) -> Markup {
                     @if peer.client.as_ref().is_some_and(|client| client.monthly) { ", anew each month" }
                 }
             }
+            @if let Some(rate) = &peer.rate { dt { "Rate" } dd { (rate) "bit/s" @if rate.contains('/') { " (down/up)" } } }
             @if let Some(client) = &peer.client {
                 dt { "Expires" }
                 dd { (client.expires.as_deref().map_or_else(|| "never".to_owned(), |at| time(at, zone))) }
@@ -137,6 +138,7 @@ fn actions(viewer: &Viewer, tunnel: &Tunnel, peer: &Peer, client: &Client, write
                 (secret(viewer))
                 label { "Quota" input name="quota" value=(quota(peer)) placeholder="50G or none" size="12"; }
                 label.box { input type="checkbox" name="monthly" checked[client.monthly]; "each month" }
+                label { "Rate" input name="rate" value=(peer.rate.as_deref().unwrap_or("")) placeholder="20M/5M or none" size="12"; }
                 label { "Note" input name="note" value=(client.note.as_deref().unwrap_or("")) size="20"; }
                 button { "Save" }
             }
@@ -206,6 +208,10 @@ pub(crate) fn add_form(viewer: &Viewer, tunnel: &Tunnel, typed: &Form, refusal: 
                 label {
                     input type="checkbox" name="monthly" checked[typed.has("monthly")];
                     "The quota begins anew each month"
+                }
+                label {
+                    "Rate" input name="rate" value=(typed.get("rate")) placeholder="none";
+                    small { "20M, or 20M/5M (down/up), in bits per second" }
                 }
                 label { "Note" input name="note" value=(typed.get("note")); }
                 label { input type="checkbox" name="split" checked[typed.has("split")];

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use linerate_control::keys::PublicKey;
+use linerate_control::rate::Rate;
 use linerate_control::tunnel_file::{ByteCount, QuotaReset, settings};
 use linerate_server::{PRIVATE, Properties, Roster, expiry, without};
 use linerate_tunnel::Error;
@@ -49,9 +50,10 @@ pub(super) enum Command {
     Rekey(Rekey),
     /// Give a client another name
     Rename(Rename),
-    /// Change the expiry, quota, destinations or note of clients
+    /// Change the expiry, quota, rate, destinations or note of clients
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate client set laptop phone --quota 100Gi --reset monthly\n\
+        \x20 sudo linerate client set laptop phone --rate 20M/5M\n\
         \x20 sudo linerate client set laptop --quota none --note 'the one in the kitchen'")]
     Set(Set),
     /// Remove clients
@@ -226,6 +228,10 @@ pub(super) struct GivenProperties {
     #[arg(long, value_name = "WHEN")]
     reset: Option<Reset>,
 
+    /// How many bits per second it may receive and send: 20M each, 20M/5M (down/up), or none
+    #[arg(long, value_name = "DOWN[/UP]")]
+    rate: Option<String>,
+
     /// Forward its packets only to these networks, separated by commas, or to any: all
     #[arg(long, value_name = "NET,...")]
     dest: Option<String>,
@@ -265,7 +271,7 @@ enum Reset {
 impl GivenProperties {
     /// Whether there is any.
     pub(super) fn has_any(&self) -> bool {
-        let texts = [&self.expires, &self.quota, &self.dest, &self.split, &self.note];
+        let texts = [&self.expires, &self.quota, &self.rate, &self.dest, &self.split, &self.note];
         texts.iter().any(|text| text.is_some()) || self.reset.is_some() || self.full || self.exclude_lan
     }
 
@@ -275,6 +281,10 @@ impl GivenProperties {
         let quota = self.quota.as_deref().map(|text| match text {
             "none" => Ok(None),
             text => text.parse::<ByteCount>().map(Some),
+        });
+        let rate = self.rate.as_deref().map(|text| match text {
+            "none" => Ok(None),
+            text => text.parse::<Rate>().map(Some),
         });
         let destinations = self.dest.as_deref().map(|text| match text {
             "all" => Ok(String::new()),
@@ -290,6 +300,7 @@ impl GivenProperties {
                 Reset::Never => QuotaReset::Never,
                 Reset::Monthly => QuotaReset::Monthly,
             }),
+            rate: rate.transpose().map_err(|error| error.to_string())?,
             note: self.note.clone(),
             others: destinations.transpose()?.map(|text| (settings::DESTINATIONS, text)).into_iter().collect(),
             ..Properties::default()

@@ -43,6 +43,8 @@ pub(super) fn json(client: &Client, running: Option<&PeerState>) -> Value {
         "disabled": time(settings.disabled),
         "quotaBytes": settings.quota.map(|quota| quota.bytes()),
         "quotaReset": settings.quota_reset.to_string(),
+        "rateDownBits": settings.rate.and_then(|rate| bits(rate.down)),
+        "rateUpBits": settings.rate.and_then(|rate| bits(rate.up)),
         "destinations": client.peer.destinations,
         "allowedIPs": settings.allowed_ips,
         "keyKept": settings.private_key.is_some(),
@@ -59,30 +61,35 @@ pub(super) fn json(client: &Client, running: Option<&PeerState>) -> Value {
     value
 }
 
+/// Bits per second, if there is a rate.
+fn bits(rate: u64) -> Option<u64> {
+    Some(rate).filter(|rate| *rate > 0)
+}
+
 /// A word for whether a client is let in, its quota included.
 fn state(client: &Client, running: Option<&PeerState>) -> &'static str {
     let is_used_up = running.is_some_and(|peer| peer.limits.suspended == Some(Suspension::Quota));
     if client.state == State::Enabled && is_used_up { "suspended" } else { client.state.word() }
 }
 
-const HEADER: [&str; 8] = ["NAME", "STATE", "ADDRESSES", "EXPIRES", "QUOTA", "LAST SEEN", "RECEIVED", "SENT"];
+const HEADER: [&str; 9] = ["NAME", "STATE", "ADDRESSES", "EXPIRES", "QUOTA", "RATE", "LAST SEEN", "RECEIVED", "SENT"];
 
 /// A line for each client.
 pub(super) fn table(clients: &[&Client], running: Option<&DeviceState>, now: Timestamp) -> String {
     let peers = peers(running);
-    let rows: Vec<[String; 8]> =
+    let rows: Vec<[String; 9]> =
         clients.iter().map(|client| row(client, peers.get(&client.peer.public_key).copied(), now)).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([HEADER[column].len()]).max().unwrap_or(0)
     };
-    let widths: [usize; 8] = std::array::from_fn(width);
+    let widths: [usize; 9] = std::array::from_fn(width);
     let header = HEADER.map(str::to_owned);
     let mut text = String::new();
     for row in std::iter::once(&header).chain(&rows) {
         let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
             // Numbers are right-aligned.
-            6 | 7 => format!("{cell:>width$}"),
+            7 | 8 => format!("{cell:>width$}"),
             _ => format!("{cell:width$}"),
         });
         let _ = writeln!(text, "{}", cells.collect::<Vec<String>>().join("  ").trim_end());
@@ -90,7 +97,7 @@ pub(super) fn table(clients: &[&Client], running: Option<&DeviceState>, now: Tim
     text
 }
 
-fn row(client: &Client, running: Option<&PeerState>, now: Timestamp) -> [String; 8] {
+fn row(client: &Client, running: Option<&PeerState>, now: Timestamp) -> [String; 9] {
     let settings = &client.peer.client;
     let none = || "-".to_owned();
     [
@@ -99,6 +106,7 @@ fn row(client: &Client, running: Option<&PeerState>, now: Timestamp) -> [String;
         addresses(client),
         settings.expires.map_or_else(none, |time| time.to_string()),
         settings.quota.map_or_else(none, |quota| quota.to_string()),
+        settings.rate.map_or_else(none, |rate| rate.to_string()),
         running.map_or_else(none, |peer| last_seen(peer, now)),
         running.map_or_else(none, |peer| bytes(peer.rx_bytes)),
         running.map_or_else(none, |peer| bytes(peer.tx_bytes)),
@@ -145,6 +153,9 @@ pub(super) fn details(
         if let Some(peer) = running {
             line("used", &bytes(peer.limits.used));
         }
+    }
+    if let Some(rate) = settings.rate {
+        line("rate", &format!("{rate} bit/s{}", if rate.down == rate.up { " each way" } else { ", down/up" }));
     }
     let list = |nets: &[IpNet]| nets.iter().map(IpNet::to_string).collect::<Vec<String>>().join(", ");
     if !client.peer.destinations.is_empty() {

@@ -31,7 +31,7 @@ const HIDDEN: &str = "(hidden)";
 const FOLDER: &str = "linerate-bundle";
 
 /// Settings whose values are no secrets. Those of `NAMES` are names, which people may want to keep to themselves.
-const SHOWN: [&str; 26] = [
+const SHOWN: [&str; 27] = [
     "address",
     "allowedips",
     "clientisolation",
@@ -52,6 +52,7 @@ const SHOWN: [&str; 26] = [
     "publickey",
     "quota",
     "quotareset",
+    "rate",
     "routeconflict",
     "saveconfig",
     "spin",

@@ -58,11 +58,12 @@ fn file(output: &[u8]) -> Option<Zeroizing<String>> {
 /// The command line. Values are in one word with their option, so that none of them is taken for an option.
 fn arguments(tunnel: &str, change: &Change) -> Result<Vec<String>, String> {
     let (verb, options, names): (&str, Vec<String>, Vec<&str>) = match change {
-        Change::Add { name, expires, quota, monthly, note, split, keep_key } => {
+        Change::Add { name, expires, quota, rate, monthly, note, split, keep_key } => {
             let given = |option: &str, value: &str| (!value.is_empty()).then(|| format!("--{option}={value}"));
             let options = [
                 given("expires", expires),
                 given("quota", quota),
+                given("rate", rate),
                 monthly.then(|| "--reset=monthly".to_owned()),
                 given("note", note),
                 split.then(|| "--split".to_owned()),
@@ -74,12 +75,17 @@ fn arguments(tunnel: &str, change: &Change) -> Result<Vec<String>, String> {
         Change::Enable { client } => ("enable", vec![], vec![client]),
         Change::Renew { client, expires } => ("renew", vec![format!("--expires={expires}")], vec![client]),
         Change::Rename { client, name } => ("rename", vec![], vec![client, name]),
-        Change::Set { client, quota, monthly, note } => {
+        Change::Set { client, quota, rate, monthly, note } => {
             let reset = if *monthly { "monthly" } else { "never" };
-            let quota = if quota.is_empty() { "none" } else { quota };
+            let [quota, rate] = [quota, rate].map(|text| if text.is_empty() { "none" } else { text });
             (
                 "set",
-                vec![format!("--quota={quota}"), format!("--reset={reset}"), format!("--note={note}")],
+                vec![
+                    format!("--quota={quota}"),
+                    format!("--rate={rate}"),
+                    format!("--reset={reset}"),
+                    format!("--note={note}"),
+                ],
                 vec![client],
             )
         }
@@ -119,6 +125,7 @@ mod tests {
             name: "phone".into(),
             expires: String::new(),
             quota: String::new(),
+            rate: String::new(),
             monthly: false,
             note: String::new(),
             split: false,

@@ -13,6 +13,7 @@ use linerate_control::endpoint;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::PublicKey;
 use linerate_control::printable::printable;
+use linerate_control::rate::Rate;
 use linerate_control::tunnel_file::{Peer as FilePeer, QuotaReset};
 use linerate_control::uapi::limits::Suspension;
 use linerate_page::{Client, MOST_ADDRESSES, MOST_ADDRESSES_OF_EACH, MOST_PEERS, Peer, Reply, Sort, State, Tunnel};
@@ -76,6 +77,7 @@ struct Named {
     addresses: Vec<IpNet>,
     client: Option<Client>,
     quota: Option<u64>,
+    rate: Rate,
     expires: Option<Timestamp>,
     is_expired: bool,
     is_disabled: bool,
@@ -292,6 +294,7 @@ impl Named {
             addresses: peer.allowed_ips.clone(),
             client,
             quota: settings.quota.map(|quota| quota.bytes()),
+            rate: settings.rate.unwrap_or_default(),
             expires: settings.expires,
             is_expired: settings.expired.is_some(),
             is_disabled,
@@ -368,6 +371,9 @@ impl Row<'_> {
 
     fn peer(&self, wall: Timestamp, most_addresses: usize) -> Peer {
         let live = self.live;
+        // The file's first: that is what a change on the page would write.
+        let rates = [self.named.map(|named| named.rate), live.map(|live| live.settings.rate)];
+        let rate = rates.into_iter().flatten().find(|rate| !rate.is_none());
         Peer {
             name: self.named.and_then(|named| named.name.clone()),
             key: self.key.to_string(),
@@ -381,6 +387,7 @@ impl Row<'_> {
             send_rate: self.rates.map(|rates| rates.sent),
             quota: live.and_then(|live| live.settings.quota).or_else(|| self.named.and_then(|named| named.quota)),
             quota_used: live.map_or(0, |live| live.quota_used),
+            rate: rate.map(|rate| rate.to_string()),
             client: self.named.and_then(|named| named.client.clone()),
         }
     }
@@ -400,6 +407,7 @@ mod tests {
             addresses: vec![format!("10.0.0.{line}/32").parse().unwrap()],
             client: None,
             quota: None,
+            rate: Rate::NONE,
             expires: None,
             is_expired: false,
             is_disabled: false,
@@ -414,6 +422,7 @@ mod tests {
             persistent_keepalive: 0,
             expires: None,
             quota: None,
+            rate: Rate::NONE,
         })
     }
 

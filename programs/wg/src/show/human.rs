@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use linerate_control::endpoint;
+use linerate_control::rate::Rate;
 use linerate_control::uapi::limits::{LimitState, Suspension};
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::zeroizing::Buffer;
@@ -78,6 +79,11 @@ fn peer(text: &mut Buffer, state: &PeerState, view: &View<'_>, ink: &Ink) -> fmt
         write!(text, "  {bold}persistent keepalive{reset}: every ")?;
         time(text, state.persistent_keepalive.into(), ink)?;
         text.write_str("\n")?;
+    }
+    if !state.rate.is_none() {
+        let Rate { down, up } = state.rate;
+        let bits = |rate: u64| if rate == 0 { "any".to_owned() } else { format!("{rate} bit/s") };
+        writeln!(text, "  {bold}rate{reset}: {} to it, {} from it", bits(down), bits(up))?;
     }
     limits(text, &state.limits, ink)
 }

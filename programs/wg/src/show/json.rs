@@ -54,6 +54,12 @@ struct Peer {
     /// The day of the month on which it begins anew.
     #[serde(skip_serializing_if = "is_zero")]
     quota_day: u64,
+    /// Bits per second to the peer.
+    #[serde(skip_serializing_if = "is_zero")]
+    rate_down: u64,
+    /// The same from it.
+    #[serde(skip_serializing_if = "is_zero")]
+    rate_up: u64,
     /// `expired` or `quota`.
     #[serde(skip_serializing_if = "Option::is_none")]
     suspended: Option<&'static str>,
@@ -124,6 +130,8 @@ fn peer(state: &PeerState, keys: bool) -> Peer {
         quota: limits.quota.unwrap_or(0),
         quota_used: limits.used,
         quota_day: limits.quota_day.unwrap_or(0).into(),
+        rate_down: state.rate.down,
+        rate_up: state.rate.up,
         suspended: limits.suspended.map(Suspension::name),
         replaces: limits.replaces.map(|key| key.to_string()),
     }

@@ -154,6 +154,7 @@ impl Draft {
                 let reset = values::one_of(setting, value, &QUOTA_RESETS);
                 diagnostics.store(span, reset, &mut self.client.quota_reset);
             }
+            settings::RATE => diagnostics.store(span, values::rate(value).map(Some), &mut self.client.rate),
             settings::NEXT_PUBLIC_KEY => {
                 let key = values::public_key(setting, value);
                 diagnostics.store(span, key.map(Some), &mut self.client.next_public_key);

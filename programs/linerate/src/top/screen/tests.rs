@@ -29,6 +29,7 @@ fn peer(number: u8, name: &str, rates: Option<(f64, f64)>) -> Peer {
         persistent_keepalive: 0,
         expires: None,
         quota: None,
+        rate: linerate_control::rate::Rate::NONE,
     };
     let mut peer = Peer::new(settings);
     peer.endpoint = Some(([198, 51, 100, number], 51820).into());

@@ -17,8 +17,8 @@ pub mod kernel;
 pub mod keys;
 mod number;
 pub mod printable;
-#[cfg(feature = "resolver")]
 pub mod rate;
+#[cfg(feature = "resolver")]
 pub mod resolver;
 pub mod tunnel_file;
 pub mod uapi;

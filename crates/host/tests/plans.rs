@@ -651,3 +651,41 @@ fn marks(plan: &Plan) -> Vec<u32> {
 fn firewalls(plan: &Plan) -> Vec<&Step> {
     plan.steps.iter().filter(|step| matches!(step, Step::AddFirewall(_))).collect()
 }
+
+#[test]
+fn a_rule_before_those_of_the_tunnel_is_told() {
+    let full = tunnel(&["10.0.0.2/24"], &["0.0.0.0/0", "192.168.7.0/24"], &["192.0.2.1:51820"]);
+    let of_isp = |priority| Rule {
+        family: AddressFamily::V4,
+        priority,
+        not: false,
+        fwmark: None,
+        to: None,
+        table: 100,
+        suppress_prefixlength: None,
+        protocol: 0,
+    };
+    let default = |table| Route { device: Some("eth0".into()), ..route("0.0.0.0/0", "eth0", table) };
+    let warned = |spec: &HostSpec, rule: Rule, routes: &[Route], compat| {
+        let mut host = home();
+        host.rules.push(rule);
+        host.routes.extend_from_slice(routes);
+        let plan = up(spec, &Hooks::default(), Implementation::Daemon, &host, compat).expect("it can come up");
+        plan.warnings.iter().filter(|warning| warning.to_string().contains("comes before those of the tunnel")).count()
+    };
+    let native = |rule, routes: &[Route]| warned(&full, rule, routes, Compat::Native);
+    assert_eq!(native(of_isp(1000), &[default(100)]), 1);
+    assert_eq!(native(Rule { not: true, fwmark: Some(5), ..of_isp(1000) }, &[default(100)]), 1, "another tunnel's");
+    assert_eq!(native(Rule { table: MAIN, ..of_isp(5000) }, &[]), 1, "its default route is as wide");
+    assert_eq!(native(of_isp(20_000), &[default(100)]), 0, "it comes after");
+    assert_eq!(native(Rule { fwmark: Some(5), ..of_isp(1000) }, &[default(100)]), 0, "for marked packets only");
+    assert_eq!(native(of_isp(1000), &[]), 0, "an empty table");
+    let of_vpn = route("100.64.0.0/10", "tailscale0", 100);
+    assert_eq!(native(of_isp(5270), &[of_vpn]), 0, "its own addresses");
+    let halves = [Route { to: net("0.0.0.0/1"), ..default(100) }, Route { to: net("128.0.0.0/1"), ..default(100) }];
+    assert_eq!(native(of_isp(1000), &halves), 1);
+    assert_eq!(native(Rule { suppress_prefixlength: Some(0), ..of_isp(1000) }, &[default(100)]), 0, "no default route");
+    assert_eq!(warned(&full, of_isp(1000), &[default(100)], Compat::WgQuick), 0, "its rules come first");
+    let split = tunnel(&["10.0.0.2/24"], &["192.168.7.0/24"], &["192.0.2.1:51820"]);
+    assert_eq!(warned(&split, of_isp(1000), &[default(100)], Compat::Native), 1, "rules before main concern all");
+}

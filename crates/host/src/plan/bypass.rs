@@ -57,15 +57,24 @@ pub fn bypasses(steps: &[Step], state: &HostState) -> Vec<Bypass> {
     found
 }
 
-/// The priority of the rule by which packets take a route of the tunnel; none where nothing is known to lead there.
+/// The priority of the first rule by which packets take a route of the tunnel; none where nothing is known to lead there.
 fn priority_of(route: &Route, family: AddressFamily, own: &[&Rule], state: &HostState) -> Option<u32> {
-    let selects = |rule: &&Rule| rule.family == family && rule.table == route.table && rule.suppress_prefixlength.is_none();
-    let ours = own.iter().copied().filter(selects).map(|rule| rule.priority).max();
-    ours.or_else(|| match route.table {
-        // The host's own rule for its main table has no condition, and is the last of these.
-        MAIN => state.rules.iter().filter(selects).map(|rule| rule.priority).max(),
-        _ => None,
-    })
+    let selects = |rule: &&Rule| {
+        rule.family == family
+            && rule.table == route.table
+            && is_for_any_mark(rule)
+            && rule.to.is_none()
+            && shows(rule, route)
+    };
+    // Of the others only the host's own rule for its main table is known to have no condition: it is the last of these.
+    let of_host = || state.rules.iter().filter(selects).map(|rule| rule.priority).max();
+    let ours = own.iter().copied().filter(selects).map(|rule| rule.priority).min();
+    ours.or_else(|| of_host().filter(|_| route.table == MAIN))
+}
+
+/// Whether a rule has the route among those that it selects.
+fn shows(rule: &Rule, route: &Route) -> bool {
+    rule.suppress_prefixlength.is_none_or(|length| u32::from(route.to.prefix_len()) > length)
 }
 
 fn is_for_any_mark(rule: &Rule) -> bool {
@@ -79,12 +88,11 @@ fn is_own(rule: &Rule, own: &[&Rule]) -> bool {
 /// Whether `route`, by `rule`, takes what the tunnel's route is for.
 fn takes(rule: &Rule, route: &Route, own: &Route) -> bool {
     let is_elsewhere = route.device.is_some() && route.device != own.device;
-    let is_shown = rule.suppress_prefixlength.is_none_or(|length| u32::from(route.to.prefix_len()) > length);
     let covers = |net: &IpNet| net.contains(&own.to) || (own.to.prefix_len() == 0 && net.prefix_len() == 1);
     route.table == rule.table
         && AddressFamily::of_net(&route.to) == rule.family
         && is_elsewhere
-        && is_shown
+        && shows(rule, route)
         && covers(&route.to)
         && rule.to.as_ref().is_none_or(covers)
 }

@@ -6,6 +6,7 @@
 //! host in memory.
 
 mod addresses;
+mod bypass;
 mod conflicts;
 mod dns;
 mod down;
@@ -32,6 +33,7 @@ use crate::spec::{Compat, HostSpec, RouteConflict};
 use crate::state::HostState;
 use crate::step::{AddressFamily, Implementation, Phase, Route, Step};
 
+pub use bypass::{Bypass, bypasses};
 pub use down::{cancel_inverses, down, possibly_applied, undo};
 pub use gateway_commands::nft_commands;
 pub use isolated::isolated;
@@ -165,8 +167,18 @@ fn effects(
     dns::plan(spec, state, compat, &mut plan);
     let placed = routes::PlannedRoute::all(spec, state, &disabled, &connected, ids, &mut plan)?;
     routes::plan(spec, state, compat, ids, placed, &mut plan)?;
+    warn_of_bypasses(state, &mut plan);
     gateway::forwarding(spec, state, &disabled, &mut plan);
     Ok(plan)
+}
+
+fn warn_of_bypasses(state: &HostState, plan: &mut Plan) {
+    for bypass in bypasses(&plan.steps, state) {
+        plan.warn(format!(
+            "{bypass}. Delete the rule, give it a priority above {}, or exclude what it is for",
+            policy_routing::LAST_PRIORITY
+        ));
+    }
 }
 
 /// The [`effects`] of a tunnel that is up: the policy did not refuse it when it came up.

@@ -32,7 +32,8 @@ const FIRST_TABLE: u32 = 11_820;
 
 /// The priorities of `linerate`'s rules: after VRFs (1000) and Tailscale (5210 to 5270), before 32766 (main) and the
 /// rules that `ip rule` puts just before it.
-const PRIORITIES: std::ops::RangeInclusive<u32> = 18_000..=19_999;
+const PRIORITIES: std::ops::RangeInclusive<u32> = 18_000..=LAST_PRIORITY;
+pub(super) const LAST_PRIORITY: u32 = 19_999;
 
 /// The priority of the rule that sends a tunnel's marked packets to the main table, before the rules of all tunnels.
 /// Otherwise two full tunnels would route each other's packets in a loop.

@@ -61,7 +61,7 @@ ran "another daemon" ""
 
 say "the supervisor dies: systemd ends the daemon, too, and starts the service again; the kill switch holds"
 daemon=$(daemon_of wg1)
-kill -KILL "$(pgrep -o -f 'up --supervise wg1')"
+kill -KILL "$(pgrep -o -f 'up --supervise -- wg1')"
 restarted() { [[ $(property linerate@wg1 ActiveState),$(property linerate@wg1 NRestarts) == active,1 ]]; }
 wait_for 20 "systemd to start the service again" restarted
 wait_for 30 "a working tunnel of another daemon" works_anew

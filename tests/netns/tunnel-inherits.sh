@@ -2,7 +2,7 @@
 # timeout: 120
 # What runs on keeps nothing of the command that has started it: descriptors, pipes, terminal, folder, umask, environment.
 source "$(dirname "$0")/lib.sh"
-need flock script
+need flock nc script
 source "$(dirname "$0")/tunnel-files.bash"
 
 hosts_with_files
@@ -63,9 +63,11 @@ for who in linerate wg-quick original; do
 done
 
 say "a daemon that a service has started again"
-(exec 9>"$WORK/lock" && exec env --block-signal=USR1 "${tool[@]}" up --supervise wg1) >>"$SCENARIO_LOGS/supervise.log" 2>&1 &
+nc -lkuU "$WORK/notify" >"$WORK/notified" 2>/dev/null </dev/null &
+wait_for 30 "the service manager" test -S "$WORK/notify"
+(exec 9>"$WORK/lock" && NOTIFY_SOCKET=$WORK/notify exec env --block-signal=USR1 "${tool[@]}" up --supervise wg1) >>"$SCENARIO_LOGS/supervise.log" 2>&1 &
 service=$!
-wait_for 10 "the tunnel" daemon_of wg1
+wait_for 10 "the tunnel" grep -qa READY=1 "$WORK/notified"
 before=$(daemon_of wg1)
 kill -KILL "$before"
 another() { local pid && pid=$(daemon_of wg1) && [[ $pid != "$before" ]]; }

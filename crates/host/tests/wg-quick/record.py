@@ -29,7 +29,6 @@ CASES = {
     "mtu": (["Address = 10.0.0.2/24", "MTU = 1300"], [("10.9.0.0/16", "198.51.100.1:51820")], []),
     "mtu-of-route": (["Address = 10.0.0.2/24"], [("10.9.0.0/16", "203.0.113.9:51820")],
                      ["ip route add 203.0.113.0/24 via 192.168.1.2 mtu 1312"]),
-    "mtu-of-loopback": (["Address = 10.0.0.2/24"], [("10.9.0.0/16", "127.0.0.1:51820")], []),
     "mtu-without-endpoint": (["Address = 10.0.0.2/24"], [("10.9.0.0/16", None)], []),
     "mtu-without-anything": (["Address = 10.0.0.2/24"], [("10.9.0.0/16", None)], ["ip route del default"]),
     "hooks": (["Address = 10.0.0.2/24", "PreUp = true pre %i", "PostUp = true post %i", "PreDown = true down",

@@ -574,6 +574,26 @@ fn a_save_writes_only_what_changed_at_run_time() {
 }
 
 #[test]
+fn a_missing_key_that_a_command_sets_is_named_as_a_key_file() {
+    let remedy = |hook: &str| read(format!("[Interface]\n{hook}\n").as_bytes()).0.missing_key();
+    for (hook, path) in [
+        ("PostUp = wg set %i private-key /etc/wireguard/%i.key", "/etc/wireguard/wg0.key"),
+        ("PreUp = /usr/bin/wg set wg0 listen-port 1 private-key '/k' fwmark 1; true", "/k"),
+    ] {
+        let remedy = remedy(hook);
+        assert!(remedy.contains(&format!("add `#! PrivateKeyFile = {path}`")), "{remedy}");
+    }
+    for hook in [
+        "PostUp = wg set %i private-key <(pass WireGuard/%i)",
+        "PostUp = wg set %i private-key /dev/stdin",
+        "MTU = 1420",
+    ] {
+        let remedy = remedy(hook);
+        assert!(remedy.contains("`#! PrivateKeyFile = PATH`"), "{remedy}");
+    }
+}
+
+#[test]
 fn a_save_writes_no_address_of_a_client() {
     let text = |endpoint: &str| {
         format!(

@@ -1,5 +1,7 @@
 //! Changes of a server: its port, where clients reach it, the size of their networks, and the defaults of their files.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 use linerate_control::document::{Document, InvalidValue, Section, SectionKind, Setting};
 use linerate_control::tunnel_file::{PublicEndpoint, settings};
@@ -51,14 +53,19 @@ impl Changes {
             document.set(section, &settings::PUBLIC_ENDPOINT, &endpoint.to_string())?;
         }
         if !self.pools.is_empty() {
-            let mut wider = networks.to_vec();
-            // An address without a length is a network of its own, which a pool may contain.
-            let is_alone = |net: &IpNet| net.prefix_len() + 1 >= net.max_prefix_len();
-            let has_family = |net: &IpNet| networks.iter().any(|other| other.addr().is_ipv4() == net.addr().is_ipv4());
-            wider.extend(addresses(document).into_iter().filter(|net| is_alone(net) && !has_family(net)));
+            let own = addresses(document);
+            // An address without a length, as some tools write it, has no network yet: the pool becomes its network.
+            let mut before = networks.to_vec();
+            for pool in &self.pools {
+                let has_family = |net: &&IpNet| net.addr().is_ipv4() == pool.addr().is_ipv4();
+                if !before.iter().any(|net| has_family(&net)) {
+                    let single: Vec<IpNet> = own.iter().filter(has_family).copied().collect();
+                    before.push(bare(*pool, &single)?);
+                }
+            }
+            let mut wider = before.clone();
             self.pools.iter().try_for_each(|pool| widen(&mut wider, *pool, taken))?;
-            wider.retain(|net| !is_alone(net));
-            resize_addresses(document, networks, &wider)?;
+            resize_addresses(document, &before, &wider)?;
             document.unset(section, &settings::POOL);
             document.set(section, &settings::POOL, &list(&wider))?;
         }
@@ -97,6 +104,31 @@ fn set_port(document: &mut Document, section: usize, port: u16) -> Result<(), In
     }
 }
 
+/// The address in `pool` of a server that has no network of this family, only the addresses `own`.
+fn bare(pool: IpNet, own: &[IpNet]) -> Result<IpNet, ChangeError> {
+    let refuse = |why: String| Err(ChangeError::Pool { network: pool, why });
+    match own.iter().find(|address| pool.contains(*address)) {
+        Some(address) => Ok(address.trunc()),
+        None if own.is_empty() => {
+            refuse("the server has no address of this family: add one to Address first".to_owned())
+        }
+        None => refuse(format!("it does not contain the server's own address, {}", list(own))),
+    }
+}
+
+/// The server's own addresses.
+fn addresses(document: &Document) -> Vec<IpNet> {
+    let interfaces = document.sections().iter().filter(|section| section.kind() == SectionKind::Interface);
+    let entries = interfaces.flat_map(Section::entries).filter(|entry| entry.is(&settings::ADDRESS));
+    let values = entries.map(|entry| String::from_utf8_lossy(entry.value()).into_owned());
+    values.flat_map(|value| value.split([',', ' ', '\t']).filter_map(address).collect::<Vec<_>>()).collect()
+}
+
+/// An address with its length, which is the full one where none is written.
+fn address(word: &str) -> Option<IpNet> {
+    word.parse().ok().or_else(|| Some(word.parse::<IpAddr>().ok()?.into()))
+}
+
 /// Puts `pool` in the place of the networks that it contains.
 fn widen(networks: &mut Vec<IpNet>, pool: IpNet, taken: &[IpNet]) -> Result<(), ChangeError> {
     let refuse = |why: String| Err(ChangeError::Pool { network: pool, why });
@@ -129,23 +161,10 @@ fn widen(networks: &mut Vec<IpNet>, pool: IpNet, taken: &[IpNet]) -> Result<(), 
     Ok(())
 }
 
-/// The server's own addresses.
-fn addresses(document: &Document) -> Vec<IpNet> {
-    let interfaces = document.sections().iter().filter(|section| section.kind() == SectionKind::Interface);
-    let entries = interfaces.flat_map(Section::entries).filter(|entry| entry.is(&settings::ADDRESS));
-    let lists = entries.filter_map(|entry| str::from_utf8(entry.value()).ok());
-    let words = lists.flat_map(|list| list.split(','));
-    words
-        .filter_map(|word| {
-            word.trim().parse().or_else(|_| word.trim().parse().map(|ip: std::net::IpAddr| ip.into())).ok()
-        })
-        .collect()
-}
-
 /// Gives the server's own addresses the lengths of the wider networks, so that one route leads to all clients.
 fn resize_addresses(document: &mut Document, before: &[IpNet], after: &[IpNet]) -> Result<(), InvalidValue> {
     let resized = |word: &str| -> Option<IpNet> {
-        let address: IpNet = word.parse().ok()?;
+        let address = address(word)?;
         let was_network = before.contains(&address.trunc());
         let network = after.iter().find(|network| was_network && network.contains(&address))?;
         IpNet::new(address.addr(), network.prefix_len()).ok()
@@ -221,6 +240,28 @@ mod tests {
         assert!(refused("10.7.4.0/16", &[]).contains("write 10.7.0.0/16"));
         assert!(refused("10.7.0.0/16", &["10.7.99.0/24"]).contains("uses 10.7.99.0/24"));
         assert!(refused("10.0.0.0/7", &[]).contains("at least 8"));
+    }
+
+    #[test]
+    fn an_address_without_a_length_gets_that_of_the_pool_that_contains_it() {
+        let with = |address: &str, pools: &[&str]| {
+            let text =
+                format!("[Interface]\nAddress = {address}\nListenPort = 1\n[Peer]\nAllowedIPs = 10.13.13.2/32\n");
+            let mut document = Document::parse(text.as_bytes());
+            let applied = self::pools(pools).apply(&mut document, &[], &[]);
+            let text = String::from_utf8(document.to_bytes().to_vec()).unwrap();
+            applied.map(|()| text.lines().nth(1).unwrap().to_owned() + &text.contains(&list(&nets(pools))).to_string())
+        };
+        let made = |address: &str| Ok(format!("Address = {address}true"));
+        assert_eq!(with("10.13.13.1", &["10.13.13.0/24"]), made("10.13.13.1/24"));
+        assert_eq!(with("10.13.13.1/32", &["10.13.0.0/16"]), made("10.13.13.1/16"));
+        assert_eq!(with("10.13.13.1,fd00::1", &["10.13.13.0/24", "fd00::/64"]), made("10.13.13.1/24, fd00::1/64"));
+        let refused = |address: &str, pool: &str| with(address, &[pool]).unwrap_err().to_string();
+        assert!(
+            refused("10.13.13.1", "10.14.0.0/16").contains("does not contain the server's own address, 10.13.13.1/32")
+        );
+        assert!(refused("10.13.13.1", "fd00::/64").contains("no address of this family: add one"));
+        assert!(refused("10.13.13.1", "10.13.13.1/24").contains("write 10.13.13.0/24"));
     }
 
     #[test]

@@ -44,7 +44,8 @@ struct Family {
 pub enum InvalidPool {
     /// There is none.
     #[error(
-        "there is no network that clients' addresses could come from: set Address, with a length below 31 or 127, or Pool"
+        "there is no network that clients' addresses could come from, because Address has no length, or 31 or 127 at least: \
+         `linerate server set --pool NETWORK` makes one, which has to contain the server's own address"
     )]
     Empty,
     /// Two of a family.

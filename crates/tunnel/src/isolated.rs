@@ -95,7 +95,8 @@ pub fn up(file: &ConfigFile, user: &UserNamespace, reporter: &dyn Reporter) -> R
     }
     let resolved = Resolved::within(TIMEOUT, file)?;
     if !file.contents.has_private_key() {
-        return Err(Error::State(format!("{}: there is no PrivateKey in [Interface]", file.called.display())));
+        let (path, remedy) = (file.called.display(), file.contents.missing_key());
+        return Err(Error::State(format!("{path}: there is no PrivateKey in [Interface]: {remedy}")));
     }
     lacking(&file.contents).for_each(warn);
     if let Some(named) = resolved.names.unanswered().next() {

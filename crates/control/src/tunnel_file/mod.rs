@@ -374,6 +374,33 @@ impl TunnelFile {
     }
 }
 
+impl TunnelFile {
+    /// What to do where the private key is missing: wg-quick(8) has a command set it.
+    pub fn missing_key(&self) -> String {
+        let is_set = |hook: &&Hook| hook.command.split_whitespace().any(|word| word == "private-key");
+        let Some(hook) = self.hooks.iter().find(is_set) else {
+            return "add `PrivateKey = KEY`, or `#! PrivateKeyFile = PATH` with the path of a file that has the key"
+                .to_owned();
+        };
+        match self.file_of_command(&hook.command, "private-key") {
+            Some(path) => format!("{:?} sets it from {path}: add `#! PrivateKeyFile = {path}`", hook.phase),
+            None => format!(
+                "{:?} sets it by a command that is not run for this: write the key to a file that only root can read, and \
+                 add `#! PrivateKeyFile = PATH`",
+                hook.phase
+            ),
+        }
+    }
+
+    /// The file that a command of `wg set` names after `word`, if it is a plain path.
+    fn file_of_command(&self, command: &str, word: &str) -> Option<String> {
+        let path = command.split_whitespace().skip_while(|other| *other != word).nth(1)?;
+        let path = path.trim_end_matches(';').trim_matches(['"', '\'']).replace("%i", self.interface.as_str());
+        let is_plain = path.starts_with('/') && !path.starts_with("/dev/") && !path.contains(['$', '`', '<', '(', '*']);
+        is_plain.then_some(path)
+    }
+}
+
 impl Peer {
     /// A peer with only its public key.
     pub fn new(public_key: PublicKey) -> Self {

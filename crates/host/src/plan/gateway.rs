@@ -403,8 +403,21 @@ fn warn_of_devices(spec: &HostSpec, state: &HostState, devices: &[String], plan:
         );
     }
     for device in devices.iter().filter(|device| state.link(device).is_none()) {
+        let uplinks: Vec<&str> = state
+            .routes
+            .iter()
+            .filter(|route| route.table == MAIN && route.to.prefix_len() == 0)
+            .filter_map(|route| route.device.as_deref().filter(|device| *device != interface.as_str()))
+            .collect();
+        let advice = match uplinks.first() {
+            Some(uplink) if !devices.iter().any(|device| uplinks.contains(&&**device)) => {
+                format!(". The default route is by {uplink}: with `Gateway = auto` clients reach the internet by it")
+            }
+            _ => String::new(),
+        };
         plan.warn(format!(
-            "Gateway: there is no interface {device}; packets from it are forwarded only if {interface} comes up after it"
+            "Gateway: there is no interface {device}; packets from it are forwarded only if {interface} comes up after \
+             it{advice}"
         ));
     }
 }

@@ -75,7 +75,10 @@ impl Conf {
     /// The server that this file is of.
     pub(super) fn into_import(self, kind: Kind) -> Result<Import, Error> {
         let Some(private_key) = self.file.private_key.clone() else {
-            return Err(Error::at(self.path, "the server's PrivateKey is missing"));
+            let is_set = self.file.hooks.iter().any(|hook| hook.command.contains("private-key"));
+            let remedy =
+                if is_set { ": a command sets it; for the import write it there as `PrivateKey = KEY`" } else { "" };
+            return Err(Error::at(self.path, format!("the server's PrivateKey is missing{remedy}")));
         };
         let mut import = Import::new(kind, self.file.interface.as_str(), private_key);
         for warning in self.warnings {

@@ -298,7 +298,7 @@ fn a_peer_is_a_client_or_a_site_by_all_its_signs_and_not_by_its_endpoint() {
     let both = "10.8.0.1/24, fd00:8::1/64";
     for (address, saves, peer, expected) in [
         (both, true, format!("AllowedIPs = 10.8.0.2/32\n{at}"), client),
-        (both, true, format!("AllowedIPs = fd00:8::2/128\nEndpoint = [2001:db8::7]:40001"), client),
+        (both, true, "AllowedIPs = fd00:8::2/128\nEndpoint = [2001:db8::7]:40001".to_owned(), client),
         (both, true, format!("AllowedIPs = 10.8.0.2/32, fd00:8::2/128\n{at}\nPersistentKeepalive = off"), client),
         (both, true, format!("AllowedIPs = 10.8.0.2/32, 10.8.0.3/32, 192.168.9.9/32\n{at}"), client),
         ("10.8.0.1", true, format!("AllowedIPs = 10.8.0.2/32\n{at}"), client),

@@ -16,9 +16,11 @@ use std::path::PathBuf;
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::tunnel_file::Gateway;
 
 use crate::error::Error;
 use crate::read::{self, ConfigFile};
+use crate::snapshot;
 
 pub use facts::facts;
 pub use import::import;
@@ -63,6 +65,17 @@ pub fn find(name: Option<&str>) -> Result<ConfigFile, Error> {
         )));
     }
     Ok(file)
+}
+
+/// The interfaces that a server's file names as its gateway and that this host does not have.
+///
+/// # Errors
+/// The kernel cannot be asked.
+pub fn missing_uplinks(file: &ConfigFile) -> Result<Vec<String>, Error> {
+    let Gateway::Interfaces(named) = &file.contents.gateway else { return Ok(Vec::new()) };
+    let host = snapshot::open()?;
+    let is_missing = |name: &&InterfaceName| host.index(name.as_str()).is_none();
+    Ok(named.iter().filter(is_missing).map(InterfaceName::to_string).collect())
 }
 
 /// The files of tunnels in /etc/wireguard that can be read, sorted by name.

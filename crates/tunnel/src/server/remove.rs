@@ -10,8 +10,10 @@ use linerate_control::usage;
 use zeroize::Zeroizing;
 
 use super::PublicKeyOf;
+use super::find as find_server;
 use super::init::{lock, temporary};
-use super::record::{Origin, Record, State, There, remove_file};
+use super::record::{self, Origin, Record, State, There, remove_file};
+use super::service::{self, Found};
 use crate::context::Context;
 use crate::error::Error;
 use crate::{Options, down, find, ledger};
@@ -25,8 +27,7 @@ pub struct Removed {
 /// Removes the server of `interface`, its file included.
 ///
 /// # Errors
-/// Neither `server init` nor `server import` made it, or a step failed: the record says what is left, and the next call
-/// goes on.
+/// There is no server of that name, or a step failed: the record says what is left, and the next call goes on.
 pub fn remove(
     interface: &InterfaceName,
     public_key: PublicKeyOf,
@@ -34,12 +35,7 @@ pub fn remove(
     context: Context<'_>,
 ) -> Result<Removed, Error> {
     let _lock = lock(context)?;
-    let Some(mut record) = Record::read(interface)? else {
-        return Err(Error::State(format!(
-            "neither `linerate server init' nor `linerate server import' made {interface}, so there is no record of what \
-             to remove: take it down with `linerate down {interface}', then remove its file yourself"
-        )));
-    };
+    let mut record = Record::read(interface)?.map_or_else(|| adopted(interface, public_key, context), Ok)?;
     if record.state != State::Removing {
         if record.there(public_key)? == There::Foreign {
             let verb = if record.origin == Origin::Import { "import" } else { "init" };
@@ -55,6 +51,24 @@ pub fn remove(
         record.write()?;
     }
     undo(&record, public_key, options, context)
+}
+
+/// The record of a server whose file was copied here or written by hand: there is the file, and the service if one runs
+/// it.
+fn adopted(interface: &InterfaceName, public_key: PublicKeyOf, context: Context<'_>) -> Result<Record, Error> {
+    let file = find_server(Some(interface.as_str()))?;
+    let key = file.loaded()?.private_key.as_ref().map(|key| public_key(key).to_string());
+    let service = match service::find(interface, context)? {
+        Found::Service(service) => Some(service),
+        Found::Incomplete(_) | Found::Nothing => None,
+    };
+    let mut record = Record::new(interface, &file.path, service);
+    record.public_key = Some(
+        key.ok_or_else(|| Error::State(format!("{} has no PrivateKey: remove it yourself", file.path.display())))?,
+    );
+    record.state = State::Made;
+    record.make_folder(Path::new(record::DIRECTORY), 0o700)?;
+    Ok(record)
 }
 
 /// Undoes what the record says.

@@ -106,7 +106,18 @@ fn add(arguments: &Add) -> Result<ExitCode, CliError> {
             added.push(Exported { client, text: text.map_err(state)?, has_key: keys.private.is_some() });
         }
         let files = to_files.write(added.iter().map(|added| (&added.client.name, &*added.text)))?;
-        Ok((added, files, notes(roster, &properties, now)))
+        let mut notes = notes(roster, &properties, now);
+        let missing = tunnel::server::missing_uplinks(file)?;
+        if !missing.is_empty() {
+            notes.push(format!(
+                "Warning: this host has no interface {}, which {} names as its Gateway, so clients reach nothing behind \
+                 it: write `#! Gateway = auto` there, then `linerate reload {}`",
+                missing.join(", "),
+                file.path.display(),
+                file.interface
+            ));
+        }
+        Ok((added, files, notes))
     })?;
     let Done { file, value: (added, files, notes), unmet } = edited;
     files.keep();
@@ -465,8 +476,10 @@ fn state(error: impl std::fmt::Display) -> Error {
 
 fn server_key(file: &ConfigFile) -> Result<PublicKey, Error> {
     let private = file.loaded()?.private_key.clone();
-    let missing =
-        || Error::State(format!("{} has no PrivateKey: clients have to know its public half", file.path.display()));
+    let missing = || {
+        let (path, remedy) = (file.path.display(), file.contents.missing_key());
+        Error::State(format!("{path} has no PrivateKey, and clients have to know its public half: {remedy}"))
+    };
     Ok(keys::public_key(&private.ok_or_else(missing)?))
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct SetArguments {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// A wider network for the clients' addresses: it has to contain the one of before
+    /// A wider network for the clients' addresses: it has to contain the one of before, or the server's address if there was none
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pool: Vec<IpNet>,
 

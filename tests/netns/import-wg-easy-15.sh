@@ -22,7 +22,10 @@ server_goes
 # Without the log the last change is missing.
 mkdir "$WORK/alone"
 cp "$WORK/wg-easy-15"/wg-easy.db "$WORK/alone"
+# Its columns for AmneziaWG have values, and only its file says whether they count.
+refused_import "name the folder with both" "$WORK/alone" --name wg9
+cp "$WORK/wg-easy-15"/wg0.conf "$WORK/alone"
 import "$WORK/alone" --name wg9 --dry-run
 expect "clients without the log" 0 "$(grep -c "^  late" "$WORK/said" || true)"
-chmod 700 "$WORK/alone" && ln -s /etc/shadow "$WORK/alone/wg0.conf"
+chmod 700 "$WORK/alone" && ln -sf /etc/shadow "$WORK/alone/wg0.conf"
 refused_import "is a link out of" "$WORK/alone" --name wg9

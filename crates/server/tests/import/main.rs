@@ -197,7 +197,7 @@ fn a_broken_file_is_refused_with_its_place_and_without_its_secrets() {
     assert!(refused.contains("wg0.json:"), "{refused}");
     let refused =
         refusal(edited("wg-easy-14", "wg0.json", |text| text.replacen("\"privateKey\": \"", "\"privateKey\": \"x", 1)));
-    assert!(refused.contains("wg0.json:3:") && !refused.contains("MECiz7"), "{refused}");
+    assert!(refused.contains("wg0.json:3:") && !refused.contains("4GmJua"), "{refused}");
     let refused = refusal(edited("wireguard-ui", "keypair.json", |_| String::new()));
     assert!(refused.contains("keypair.json:") && refused.contains("whole"), "{refused}");
 }
@@ -327,7 +327,7 @@ fn the_environment_of_a_container_is_taken_as_it_is() {
         .push(InputFile { path: "wg-easy.env".to_owned(), bytes: samples::buffer(environment.as_bytes()) });
     let import = imported(sample.kind, &sample.input);
     assert_eq!(import.endpoint.as_ref().unwrap().to_string(), "vpn.example.com:51999");
-    assert_eq!((import.client_dns.len(), import.clients.len()), (0, 3));
+    assert_eq!((import.client_dns.len(), import.clients.len()), (0, 5));
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn amneziawg_is_refused_in_every_form_of_a_state() {
     refused((sample.kind, sample.input), "sample.db");
     let off = |text: &str| text.replacen("\"privateKey\"", "\"jc\": 0, \"s1\": \"\", \"h1\": null, \"privateKey\"", 1);
     let (kind, input) = edited("wg-easy-14", "wg0.json", off);
-    assert_eq!(imported(kind, &input).clients.len(), 3);
+    assert_eq!(imported(kind, &input).clients.len(), 5);
 }
 
 /// A state is refused by the name of its file, whatever it is damaged to, and never taken for another tool's.
@@ -456,7 +456,7 @@ fn a_tools_own_file_without_its_state_is_not_taken_for_all_there_is() {
     sample.input.files.retain(|file| !file.path.ends_with(".env"));
     let state = sample.input.files.iter_mut().find(|file| file.path.ends_with("wg0.json")).unwrap();
     state.bytes = samples::buffer(b"");
-    assert_eq!(imported(Kind::WgQuick, &sample.input).clients.len(), 2);
+    assert_eq!(imported(Kind::WgQuick, &sample.input).clients.len(), 4);
 }
 
 /// What is imported of the sample of wg-quick with these hooks.

@@ -14,6 +14,10 @@ client() { # WORD...
   at h1 timeout 60 "$LINERATE" client "$@" >"$WORK/out" 2>"$WORK/said" || fail "client $*: $(cat "$WORK/said")"
   say "client $*: ok"
 }
+unanswered() { # WORD... : the change is in the file, and that the tunnel did not answer is a failure
+  if at h1 timeout 60 "$LINERATE" client "$@" >"$WORK/out" 2>"$WORK/said"; then fail "client $*: success, without an answer"; fi
+  say "client $*: no answer"
+}
 add() { # NAME DESTINATION
   client add "$1" --pubkey "$(public "$1")" --dest "$2"
 }
@@ -77,7 +81,7 @@ CONF
   say "no answer: the table is there before the peer"
   daemon=$(daemon_of wg1)
   kill -STOP "$daemon"
-  add dave 10.4.0.0/16
+  unanswered add dave --pubkey "$(public dave)" --dest 10.4.0.0/16
   said "a warning" "does not respond.*linerate reload wg1"
   [[ $(table) == *10.4.0.0/16* ]] || fail "no answer: the table is $(table)"
   [[ -e /run/linerate/wg1.next ]] || fail "the edit counts as applied"
@@ -89,7 +93,7 @@ CONF
   before=$(table)
   daemon=$(daemon_of wg1)
   kill -STOP "$daemon"
-  client remove dave
+  unanswered remove dave
   said "a warning" "does not respond.*linerate reload wg1"
   expect "the table" "$before" "$(table)"
   kill -CONT "$daemon"
@@ -153,7 +157,7 @@ CONF
   pid=$!
   wait_for 10 "the new table" eval '[[ $(table) == *10.5.0.0/16* ]]'
   kill -KILL "$daemon"
-  wait $pid || fail "a daemon that dies: $(cat "$WORK/said")"
+  wait $pid || true # it had been asked, or not yet
   said "a warning" "does not respond"
   [[ $(table) == *10.5.0.0/16* ]] || fail "the daemon died: the table is $(table)"
   good linerate down wg1

@@ -43,7 +43,15 @@ fn routes(evidence: &Evidence, peer: &Peer) -> Option<Finding> {
     let (net, way) = peer.ways.iter().find(|(_, way)| is_lost(way))?;
     let others = peer.ways.iter().filter(|(_, way)| is_lost(way)).count() - 1;
     let more = if others > 0 { format!(", nor are {others} more of its allowed IPs") } else { String::new() };
-    let add = format!("`ip route add {net} dev {}`, or `linerate reload {}`", tunnel.name, tunnel.name);
+    let add = match net.prefix_len() {
+        // A default route in the main table would lead the tunnel's own datagrams into it.
+        0 => format!(
+            "`linerate reload {}` restores its routes and rules; if that does not help, a rule of another program comes \
+             first: `ip rule show` lists them in order, and `linerate plan` names it",
+            tunnel.name
+        ),
+        _ => format!("`ip route add {net} dev {}`, or `linerate reload {}`", tunnel.name, tunnel.name),
+    };
     let device = match way {
         Way::None(error) => {
             return Some(Finding::new(

@@ -220,19 +220,6 @@ mod tests {
     }
 
     #[test]
-    fn an_address_without_a_length_gets_a_pool_around_it() {
-        let file = FILE.replace("10.7.4.1/24", "10.7.4.1").replace("#! Pool = 10.7.4.0/24, fd00::/64\n", "");
-        let apply = |pool: &str| {
-            let mut document = Document::parse(file.as_bytes());
-            let changed = pools(&[pool]).apply(&mut document, &nets(&["fd00::/64"]), &[]);
-            changed.map(|()| String::from_utf8(document.to_bytes().to_vec()).unwrap())
-        };
-        let text = apply("10.7.4.0/24").unwrap();
-        assert!(text.contains("10.7.4.1,") && text.contains("#! Pool = fd00::/64, 10.7.4.0/24\n"), "{text}");
-        assert!(apply("10.8.0.0/24").unwrap_err().to_string().contains("10.7.4.1/32"));
-    }
-
-    #[test]
     fn a_pool_that_is_not_wider_or_not_free_is_refused() {
         let refused = |pool: &str, taken: &[&str]| changed(&pools(&[pool]), taken).unwrap_err();
         assert!(refused("10.8.0.0/16", &[]).contains("does not contain 10.7.4.0/24"));

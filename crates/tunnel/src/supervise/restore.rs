@@ -32,8 +32,14 @@ impl Supervisor<'_> {
     /// Keeps the tunnel in step with the host, after each wait.
     pub(super) fn follow_host(&mut self) -> Result<(), Error> {
         self.notice_changes();
-        self.follow_default_routes()?;
-        self.restore()
+        loop {
+            self.follow_default_routes()?;
+            self.restore()?;
+            // Default routes may have changed while things were restored: nothing else tells of that.
+            if !self.changed.default_routes || self.context.interruption.came() {
+                return Ok(());
+            }
+        }
     }
 
     /// Adds what has changed on the host since the last call to what is to be looked at.

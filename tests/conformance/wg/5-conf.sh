@@ -53,13 +53,14 @@ good "an all-zero key" "[Interface]\nPrivateKey=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA
 good "a name" "[Peer]\nPublicKey=$P\nEndpoint=localhost:5\n"
 
 # Where a file is wrong, ours says so after the words of the original: file, line, and what would be right.
-bad() { # TITLE PLACE TEXT
+bad() { # TITLE PLACE TEXT [SED-SCRIPT] : which makes what ours prints of the original's words
   local title=wg/"setconf: $1"
   printf "$3" >bad.conf
   chosen "$title" || return
   perform reference setconf wg0 bad.conf
   perform ours setconf wg0 bad.conf
   expect_reference
+  [[ -z ${4:-} ]] || sed -i "$4" "$PLACE/seen/expected/err"
   [[ -z $2 ]] || echo "bad.conf:$2" >>"$PLACE/seen/expected/err"
   judge "$title"
 }
@@ -71,7 +72,7 @@ bad "a key before any section" "1: FwMark does not belong in this section" 'FwMa
 bad "a setting without a value" "3: AllowedIPs needs a value" "[Peer]\nPublicKey=$P\nAllowedIPs =\n"
 bad "a section that is none" "1: here" '[Interfaces]\n'
 bad "another kind of comment" "1: here" '; comment\n'
-bad "a mark of byte order" "1: here" '\xef\xbb\xbf[Interface]\n'
+bad "a mark of byte order" "1: here; there is U+FEFF byte order mark at column 1" '\xef\xbb\xbf[Interface]\n' 's/\xef\xbb\xbf/\\u{feff}/'
 bad "a peer without a key" "" '[Peer]\nAllowedIPs=10.0.0.1\n'
 bad "a private key that is none" "2: here" '[Interface]\nPrivateKey = short\n'
 bad "a public key that is none" "2: here" "[Peer]\nPublicKey = ${P%=}\n"

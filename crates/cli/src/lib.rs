@@ -20,7 +20,7 @@ pub use linerate_control::printable::for_people;
 pub fn begin() {
     // Where the system cannot do this, the program goes on without it; the daemon reports it.
     let _ = linerate_privileges::deny_tracing();
-    linerate_netio::process::heed_children();
+    linerate_netio::process::reset_sigchld();
 }
 
 /// The exit code of `outcome`; for an error, prints it and returns 1.

@@ -68,10 +68,13 @@ impl Policer {
         Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
     }
 
-    /// Sets that, within the bounds.
+    /// Sets that, within the bounds. At another rate the virtual queue begins empty: a full one of a low rate would take
+    /// seconds to drain, and no packet would pass meanwhile.
     pub fn set_rate(&self, rate: Option<u64>) {
         let rate = rate.map_or(0, |rate| rate.clamp(RATE_MIN, RATE_MAX));
-        self.rate.store(rate, Ordering::Relaxed);
+        if self.rate.swap(rate, Ordering::Relaxed) != rate {
+            *lock(&self.state) = State::default();
+        }
     }
 
     /// Decides about an inner packet of `len` bytes with these ECN bits, which is there at `now`.
@@ -206,7 +209,7 @@ mod tests {
         let policer = policer(1_000_000);
         carried(&policer, 100_000_000, 1420, SECOND, SECOND);
         policer.set_rate(Some(100_000_000));
-        let bytes = carried(&policer, 200_000_000, 1420, 3 * SECOND, SECOND);
+        let bytes = carried(&policer, 200_000_000, 1420, 2 * SECOND, SECOND);
         assert!(bytes >= share(100_000_000, SECOND), "{bytes}");
         policer.set_rate(None);
         assert!((0..1000).all(|_| passes(&policer, 1420, 4 * SECOND)));

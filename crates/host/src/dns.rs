@@ -32,7 +32,7 @@ pub fn detect() -> DnsManager {
 }
 
 /// The interfaces of `links` that `manager` has name servers of; `None` where that cannot be told.
-pub fn named_by(manager: &DnsManager, links: &[Link]) -> Option<Vec<String>> {
+pub fn interfaces_with_dns(manager: &DnsManager, links: &[Link]) -> Option<Vec<String>> {
     let has_file = |folders: &[&str], name: &str| folders.iter().any(|folder| Path::new(folder).join(name).exists());
     let of_links = |is_known: &dyn Fn(&Link) -> bool| {
         Some(links.iter().filter(|link| is_known(link)).map(|link| link.name.clone()).collect())

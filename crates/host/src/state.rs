@@ -33,7 +33,7 @@ pub struct HostState {
     pub dns: DnsManager,
     /// The interfaces that it has name servers of; `None` where that cannot be told.
     #[serde(default)]
-    pub named_by: Option<Vec<String>>,
+    pub interfaces_with_dns: Option<Vec<String>>,
     /// The kernel has nf_tables.
     pub nftables: bool,
     /// The firewall tables, each as `nft list tables` has it: its family and its name (`ip6 wg-quick-wg0`).
@@ -243,7 +243,7 @@ impl HostState {
 
     /// The state as it is read by a process that cannot change name servers.
     #[must_use]
-    pub fn without_names(self) -> Self {
-        Self { named_by: None, ..self }
+    pub fn without_dns(self) -> Self {
+        Self { interfaces_with_dns: None, ..self }
     }
 }

@@ -42,9 +42,9 @@ pub fn detach(command: &mut Command, kept: Vec<OwnedFd>, terminal: Terminal) {
     background::detach(command, kept, terminal == Terminal::None);
 }
 
-/// Has this process heed SIGCHLD again, which its caller may have ignored: children could not be waited for.
-pub fn heed_children() {
-    background::heed_children();
+/// Restores the default action of SIGCHLD. A process whose caller ignores that signal cannot wait for its children.
+pub fn reset_sigchld() {
+    background::reset_sigchld();
 }
 
 /// What a process in the background needs of this one's environment. There may be keys and passwords among the rest.

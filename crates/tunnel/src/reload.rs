@@ -277,7 +277,7 @@ impl<'a> PendingReload<'a> {
         let mut snapshot = Snapshot::for_allocation(locked.interface())?;
         if !reports_steps {
             // A supervisor in the background may not run the programs that set name servers.
-            snapshot.state = snapshot.state.without_names();
+            snapshot.state = snapshot.state.without_dns();
         }
         let warnings = snapshot.resolve_gateway(&mut spec, Some(&ledger.spec))?;
         warnings.iter().for_each(&mut *warn);

@@ -80,7 +80,7 @@ pub(crate) fn read(host: &mut Host, own: &InterfaceName) -> Result<HostState, Er
     }
     let mut state = host.state().map_err(Error::Snapshot)?;
     state.dns = dns::detect();
-    state.named_by = dns::named_by(&state.dns, &state.links);
+    state.interfaces_with_dns = dns::interfaces_with_dns(&state.dns, &state.links);
     state.held_sysctls = held;
     for step in upcoming {
         match step {

@@ -177,7 +177,7 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Status>, Error> {
         snapshot::open().and_then(|mut host| host.state().map_err(Error::Snapshot)).map_err(cannot_query)?;
     if !ledgers.is_empty() {
         state.dns = dns::detect();
-        state.named_by = dns::named_by(&state.dns, &state.links);
+        state.interfaces_with_dns = dns::interfaces_with_dns(&state.dns, &state.links);
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(side_by_side(&names, |name| of(name, &state, now)))

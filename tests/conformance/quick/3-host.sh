@@ -51,9 +51,10 @@ mtu "of the link to the endpoint" 198.51.100.1:5
 mtu "of the route to the endpoint" 203.0.113.9:5
 mtu "of the link to an IPv6 endpoint" '[2001:db8:1::9]:5'
 # The original takes the MTU of the loopback, which no path behind the program that listens there has.
-WORD=ours SCRIPT='quick up wg0' mtu "to this host" 127.0.0.1:5 <<'END'
-$ wg-quick up wg0
-err: Warning: the endpoint 127.0.0.1:5 is on this host, so the path behind it is not known: the MTU 1370 leaves room for the headers of WireGuard alone. If the program that listens there adds its own, set MTU to as much less
+for endpoint in 127.0.0.1:5 192.168.1.5:5; do
+  WORD=ours SCRIPT='quick up wg0' mtu "to this host, $endpoint" "$endpoint" <<END
+\$ wg-quick up wg0
+err: Warning: the endpoint $endpoint is on this host, so the path behind it is not known: the MTU 1370 leaves room for the headers of WireGuard alone. If the program that listens there adds its own, set MTU to as much less
 err: [#] mockd wg0
 err: [#] wg addconf wg0 FILE
 err: [#] ip -4 address add 10.0.0.2/24 dev wg0
@@ -61,16 +62,7 @@ err: [#] ip link set mtu 1370 up dev wg0
 err: [#] ip -4 route add 10.9.1.0/24 dev wg0
 code 0
 END
-WORD=ours SCRIPT='quick up wg0' mtu "to an address of this host" 192.168.1.5:5 <<'END'
-$ wg-quick up wg0
-err: Warning: the endpoint 192.168.1.5:5 is on this host, so the path behind it is not known: the MTU 1370 leaves room for the headers of WireGuard alone. If the program that listens there adds its own, set MTU to as much less
-err: [#] mockd wg0
-err: [#] wg addconf wg0 FILE
-err: [#] ip -4 address add 10.0.0.2/24 dev wg0
-err: [#] ip link set mtu 1370 up dev wg0
-err: [#] ip -4 route add 10.9.1.0/24 dev wg0
-code 0
-END
+done
 mtu "without endpoints"
 BEFORE='ip route del default'
 mtu "without endpoints and default route"

@@ -105,7 +105,7 @@ impl Passage {
         }
     }
 
-    /// Returns a clause that explains the uncertainty; empty if there is none.
+    /// Returns a clause that explains the uncertainty, or an empty one where the finding is certain.
     fn doubt(&self) -> String {
         match self {
             Self::Certain => String::new(),

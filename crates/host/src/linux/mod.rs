@@ -100,7 +100,7 @@ impl Host {
     }
 
     /// Updates the [`ForwardingGuard`] for the `held` sysctls that are in force, and for the one `about_to` be set.
-    /// Deletes it if there are none.
+    /// Deletes it if no sysctl needs it.
     ///
     /// # Errors
     /// The kernel refuses the change; the guard stays as it was.

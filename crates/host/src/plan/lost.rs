@@ -31,7 +31,7 @@ pub fn lost<'a>(steps: &'a [Step], state: &'a HostState) -> Vec<&'a Step> {
         Step::LinkUp { interface } => state.link(interface).is_some_and(|link| !link.up),
         Step::SetDns { interface, dns, .. } => {
             let is_forgotten = |known: &Vec<String>| !dns.servers.is_empty() && !known.contains(interface);
-            state.named_by.as_ref().is_some_and(is_forgotten)
+            state.interfaces_with_dns.as_ref().is_some_and(is_forgotten)
         }
         Step::AddRoute(route) => !routes.contains(route),
         Step::DeleteRoute(route) => routes.contains(route),

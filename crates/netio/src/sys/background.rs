@@ -24,7 +24,7 @@ pub(crate) fn detach(command: &mut Command, kept: Vec<OwnedFd>, leads_session: b
             checked(unsafe { libc::setsid() })?;
         }
         signal_mask::unblock_all()?;
-        heed_children();
+        reset_sigchld();
         // SAFETY: only sets a number of the process, and always succeeds.
         unsafe { libc::umask(0o022) };
         Ok(())
@@ -35,8 +35,8 @@ pub(crate) fn detach(command: &mut Command, kept: Vec<OwnedFd>, leads_session: b
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Heeds SIGCHLD, without which nobody can wait for a process. Safe between fork and exec.
-pub(crate) fn heed_children() {
+/// Restores the default action of SIGCHLD, without which a process cannot wait for its children. Safe between fork and exec.
+pub(crate) fn reset_sigchld() {
     // SAFETY: the default action has no function that could be called.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }

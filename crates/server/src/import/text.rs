@@ -193,7 +193,7 @@ impl Loose {
         number(&self.0, place).map(Some)
     }
 
-    /// Whether it is true; none if there is none.
+    /// The value as a boolean; `None` if it is absent.
     pub(super) fn truth(&self, place: &str) -> Result<Option<bool>, Error> {
         match &*self.0 {
             "" => Ok(None),

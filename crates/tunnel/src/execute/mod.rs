@@ -94,7 +94,7 @@ fn forget_removed_by_hooks(steps: &mut Vec<Step>, host: &mut Host, interface: &I
     }
     // Without the state of the host, a later reload restores too much, and nothing is lost.
     let Ok(state) = snapshot::read(host, interface) else { return };
-    let removed: HashSet<Step> = plan::lost(steps, &state.without_names()).into_iter().cloned().collect();
+    let removed: HashSet<Step> = plan::lost(steps, &state.without_dns()).into_iter().cloned().collect();
     // Which ways are open in firewalls of others was not read.
     steps.retain(|step| !removed.contains(step) || matches!(step, Step::Open(_)));
 }

@@ -65,12 +65,7 @@ pub fn in_background(interface: &InterfaceName, context: Context<'_>) -> Result<
                 supervisor.follow_host()?;
                 supervisor.write_outcomes(&device);
                 let pause = supervisor.update_endpoints(&device);
-                let again = [
-                    pause,
-                    supervisor.outcomes_interval(),
-                    supervisor.follow_interval(),
-                    supervisor.restore_interval(),
-                ];
+                let again = [pause, supervisor.outcomes_interval(), supervisor.host_interval()];
                 supervisor.pause(again.into_iter().flatten().min())?
             }
             Observed::Unknown(reason) => supervisor.wait_for_answer(&reason)?,
@@ -133,7 +128,8 @@ fn serve(interface: &InterfaceName, context: Context<'_>) -> Result<End, Error> 
                 let interval = state_interval(device.peers.len());
                 supervisor.reports_key |= device.private_key.is_some();
                 last = Some(LastState { device, copy: supervisor.copy.clone() });
-                supervisor.pause(Some(pause.min(interval)))?
+                supervisor
+                    .pause([Some(pause), Some(interval), supervisor.host_interval()].into_iter().flatten().min())?
             }
             Observed::Unknown(reason) => supervisor.wait_for_answer(&reason)?,
             Observed::Dead => match supervisor.restart_daemon(last.as_ref(), &mut limit) {

@@ -29,17 +29,12 @@ impl Supervisor<'_> {
         self.changed.tunnel = self.watch.is_some();
     }
 
-    /// Keeps the tunnel in step with the host, after each wait.
+    /// Keeps the tunnel in step with the host, after each wait. What changes meanwhile is looked at after the next wait
+    /// ([`Supervisor::host_interval`]): any neighbour can advertise routes without end, and the other tasks have to go on.
     pub(super) fn follow_host(&mut self) -> Result<(), Error> {
         self.notice_changes();
-        loop {
-            self.follow_default_routes()?;
-            self.restore()?;
-            // Default routes may have changed while things were restored: nothing else tells of that.
-            if !self.changed.default_routes || self.context.interruption.came() {
-                return Ok(());
-            }
-        }
+        self.follow_default_routes()?;
+        self.restore()
     }
 
     /// Adds what has changed on the host since the last call to what is to be looked at.
@@ -93,13 +88,16 @@ impl Supervisor<'_> {
     fn lost(&self) -> Option<Vec<Step>> {
         let ledger = ledger::read(ledger::directory(), self.interface).ok().flatten();
         let ledger = ledger.filter(|ledger| ledger.complete && ledger.pending.is_empty())?;
-        let state = Snapshot::take(self.interface).ok()?.state.without_names();
+        let state = Snapshot::take(self.interface).ok()?.state.without_dns();
         Some(plan::lost(&ledger.in_force(), &state).into_iter().cloned().collect())
     }
 
-    /// When to try again what was put off.
-    pub(super) fn restore_interval(&self) -> Option<Duration> {
-        self.restorations.pause(Instant::now()).filter(|_| self.changed.tunnel)
+    /// How long to wait at most before the host is looked at again: not at all if default routes changed while something
+    /// was restored, because their messages have been read.
+    pub(super) fn host_interval(&self) -> Option<Duration> {
+        let changed = (self.follows_default_routes && self.changed.default_routes).then_some(Duration::ZERO);
+        let put_off = self.restorations.pause(Instant::now()).filter(|_| self.changed.tunnel);
+        [changed, put_off, self.follow_interval()].into_iter().flatten().min()
     }
 }
 

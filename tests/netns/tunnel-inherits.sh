@@ -11,6 +11,9 @@ ENDPOINT=h2.example.com:50002 tunnel_file wg1 10.9.0.2/32 # a name has a supervi
 tool=(nsenter --net=/run/netns/h1 "$LINERATE")
 original=(env "WG_QUICK_USERSPACE_IMPLEMENTATION=$TUNNEL_DAEMON" nsenter --net=/run/netns/h1 "$WORK/bin/wg-quick")
 
+# The supervisor ends a moment after its tunnel.
+has_ended() { ! supervisor_of wg1 >/dev/null; }
+is_down() { is_gone wg1 && wait_for 15 "the supervisor to end" has_ended; }
 released() { flock -n "$WORK/lock" true; }
 keeps_nothing() { # WHAT PID
   expect "$1: descriptors of the caller" "" \
@@ -41,14 +44,14 @@ for who in linerate wg-quick original; do
     keeps_nothing "$who: supervisor" "$(supervisor_of wg1)"
   fi
   "${command[@]}" down wg1 >>"$WORK/said" 2>&1
-  is_gone wg1
+  is_down
 
   say "$who: a pipe of the caller, with a log"
   LOG_LEVEL=debug timeout 20 bash -c '"$@" up wg1 2>&1 | cat >"$0"' "$WORK/said" "${command[@]}" ||
     fail "$who: up | cat has not ended: $(tail -n 3 "$WORK/said")"
   pings h1 10.9.0.2
   "${command[@]}" down wg1 >>"$WORK/said" 2>&1
-  is_gone wg1
+  is_down
 
   say "$who: a file of the caller's log is written on, and its terminal left"
   LOG_LEVEL=debug script -qefc "${command[*]@Q} up wg1 2>$WORK/log" /dev/null </dev/null >/dev/null
@@ -58,7 +61,7 @@ for who in linerate wg-quick original; do
   pings h1 10.9.0.2
   on h1 wg set wg1 peer "$(public h1)x" 2>/dev/null || on h1 wg show wg1 >/dev/null
   "${command[@]}" down wg1 >>"$WORK/said" 2>&1
-  is_gone wg1
+  is_down
   expect_at_least "$who: bytes of the log" $((before + 1)) "$(wc -c <"$WORK/log")"
 done
 
@@ -75,7 +78,7 @@ wait_for 10 "another daemon" another
 keeps_nothing "started again" "$(daemon_of wg1)"
 kill -TERM "$service"
 wait "$service" || true
-is_gone wg1
+is_down
 
 say "descriptors that are handed over stay"
 handed() { (exec 9>"$WORK/lock" && WG_TUN_FD=9 at h1 "$TUNNEL_DAEMON" wg1) >"$WORK/said" 2>&1; }
@@ -86,7 +89,7 @@ say "a caller that ignores the end of its children"
 tunnel_file wg1 10.9.0.2/32 "PostUp = true"
 env --ignore-signal=CHLD "${tool[@]}" up wg1 >"$WORK/said" 2>&1 || fail "up: $(tail -n 1 "$WORK/said")"
 env --ignore-signal=CHLD "${tool[@]}" down wg1 >"$WORK/said" 2>&1 || fail "down: $(tail -n 1 "$WORK/said")"
-is_gone wg1
+is_down
 
 say "the command of linerate run has what the caller had, and its daemon has not"
 ENDPOINT=192.0.2.2:50002 tunnel_file wg1 10.9.0.2/32

@@ -11,6 +11,7 @@
     udp, echo   from=ADDRESS to=ADDRESS sport=N dport=N
     dhcp        offers address=ADDRESS/LENGTH router=ADDRESS route=PREFIX,ROUTER (option 121) dns=ADDRESS mtu=BYTES
                 lease=SECONDS (3600) server=ADDRESS until it is killed; NAME=VALUE lines in file=FILE replace these values
+    repeat      followed by VERB [NAME=VALUE]... [+ VERB ...]...: sends these packets as fast as it can, until it is killed
     answer      answers ARP and neighbour solicitations for all addresses of prefix=PREFIX, until it is killed
     names       a name server that resolves every name to address=ADDRESS, until it is killed
 
@@ -327,11 +328,21 @@ def main():
     if verb == "names":
         return names(**options(words))
     own, victim, raw = mac_of(device), mac_bytes(mac), listening(device)
-    words = [verb, *words]
+    is_repeated = verb == "repeat"
+    words, packets = words if is_repeated else [verb, *words], []
     while words:
         end = words.index("+") if "+" in words else len(words)
-        raw.send(single(victim, own, words[0], options(words[1:end])))
+        packets.append(single(victim, own, words[0], options(words[1:end])))
         words = words[end + 1 :]
+    while True:
+        for packet in packets:
+            try:
+                raw.send(packet)
+            except OSError:  # a full queue
+                if not is_repeated:
+                    raise
+        if not is_repeated:
+            return
 
 
 def single(victim, own, verb, said):

@@ -108,12 +108,7 @@ pub struct Firewall {
 impl Firewall {
     /// The table as in `nft list tables`: its family and its name.
     pub fn nft_name(&self) -> String {
-        let family = match self.family {
-            FirewallFamily::Ip => "ip",
-            FirewallFamily::Ip6 => "ip6",
-            FirewallFamily::Inet => "inet",
-        };
-        format!("{family} {}", self.table)
+        self.family.nft_name(&self.table)
     }
 }
 
@@ -240,6 +235,18 @@ pub enum FirewallFamily {
     Ip6,
     /// Both.
     Inet,
+}
+
+impl FirewallFamily {
+    /// A table of this family as in `nft list tables`.
+    pub fn nft_name(self, table: &str) -> String {
+        let family = match self {
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
+            Self::Inet => "inet",
+        };
+        format!("{family} {table}")
+    }
 }
 
 /// The service that manages name servers on this host.

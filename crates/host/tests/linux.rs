@@ -492,13 +492,12 @@ table inet linerate_forwarding {
     set tunnels { type ifname; elements = { "wg0", "wg1" }; }
     set opened4 { type ifname; elements = { "eth1.7" }; }
     chain forward {
-        type filter hook forward priority filter; policy drop;
+        type filter hook forward priority filter; policy accept;
         iifname @tunnels accept
         oifname @tunnels accept
         ct state established,related accept
         ct status dnat accept
         DROPPED
-        accept
     }
 }
 "#;

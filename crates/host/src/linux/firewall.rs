@@ -2,10 +2,11 @@
 //!
 //! One transaction creates or deletes any number of tables, all or none.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use linerate_netlink::{NLM_F_EXCL, NetlinkError, Request};
+use linerate_netlink::{NetlinkError, Request};
 use rustix::io::Errno;
 
 use super::gateway;
@@ -17,40 +18,101 @@ use super::socket::NetlinkSocket;
 use crate::plan::forwarding_guard::ForwardingGuard;
 use crate::step::{Firewall, Step};
 
-/// Creates and deletes the tables of `steps` ([`Step::is_firewall`]), all or none.
+/// Creates and deletes the tables of `steps` ([`Step::is_firewall`]), all or none. A new table replaces one of the same name.
 ///
 /// # Errors
-/// ENOENT for a table to delete that does not exist. A new table replaces one of the same name.
+/// ENOENT for a table to delete that does not exist.
 pub(super) fn change(socket: &mut NetlinkSocket, steps: &[Step]) -> Result<(), NetlinkError> {
-    let mut changes = Vec::new();
+    let existing = socket.list(nftables::list(), nftables::read)?;
+    let mut changes = Changes::default();
     for step in steps {
         match step {
-            Step::AddFirewall(firewall) => changes.extend(additions(firewall)?),
-            Step::DeleteFirewall(firewall) => changes.push(Table::of(firewall)?.deleted()),
-            Step::AddGateway(table) => changes.extend(gateway::additions(table)?),
-            Step::DeleteGateway(table) => changes.push(Table::inet(&table.name()).deleted()),
+            Step::AddFirewall(firewall) => {
+                changes.replace(&existing, &Table::of(firewall)?, |table| additions(firewall, table))?;
+            }
+            Step::AddGateway(gateway) => {
+                changes.replace(&existing, &Table::inet(gateway.name()), |table| gateway::additions(gateway, table))?;
+            }
+            Step::DeleteFirewall(firewall) => changes.delete(&existing, &Table::of(firewall)?),
+            Step::DeleteGateway(gateway) => changes.delete(&existing, &Table::inet(gateway.name())),
             _ => return Err(Errno::INVAL.into()),
         }
     }
-    nftables::transact(socket, changes)
+    changes.make(socket)
 }
 
 /// Replaces the table of the [`ForwardingGuard`], or deletes it if there is no guard.
+///
+/// # Errors
+/// The kernel refuses it.
 pub(super) fn guard(socket: &mut NetlinkSocket, guard: Option<&ForwardingGuard>) -> Result<(), NetlinkError> {
-    let changes = match guard {
-        Some(guard) => gateway::guard_additions(guard)?,
-        None => gateway::guard_deletions(),
-    };
-    nftables::transact(socket, changes)
+    let existing = socket.list(nftables::list(), nftables::read)?;
+    let table = Table::inet(ForwardingGuard::TABLE.to_owned());
+    let mut changes = Changes::default();
+    match guard {
+        Some(guard) => changes.replace(&existing, &table, |table| gateway::guard_additions(guard, table))?,
+        None if existing.contains(&table.nft_name()) => changes.delete(&existing, &table),
+        None => {}
+    }
+    changes.make(socket)
+}
+
+/// Transactions that replace tables, with no moment at which neither the old rules nor the new ones are in force.
+///
+/// One transaction that deletes a table and creates another of its name has such a moment: the kernel takes the rules from
+/// the old chains, and gives the new chains theirs, before the elements of the new sets become visible and before the new
+/// policies count (`nf_tables_commit` in net/netfilter/nf_tables_api.c). So a copy of the new table, under another name,
+/// is in force until the replacement is complete. If the process is killed meanwhile, the copy stays until the table is
+/// changed or deleted the next time.
+#[derive(Default)]
+struct Changes {
+    copies: Vec<Request>,
+    changes: Vec<Request>,
+    /// The copies to delete.
+    obsolete: HashSet<Table>,
+}
+
+impl Changes {
+    /// Replaces `table`, if it is one of the `existing`, by what `additions` puts into it.
+    fn replace(
+        &mut self,
+        existing: &[String],
+        table: &Table,
+        additions: impl Fn(&Table) -> Result<Vec<Request>, NetlinkError>,
+    ) -> Result<(), NetlinkError> {
+        if existing.contains(&table.nft_name()) {
+            let copy = table.copy();
+            self.copies.extend(copy.replaced());
+            self.copies.extend(additions(&copy)?);
+            self.obsolete.insert(copy);
+        }
+        self.changes.extend(table.replaced());
+        self.changes.extend(additions(table)?);
+        Ok(())
+    }
+
+    /// Deletes `table`, and its copy if there is one.
+    fn delete(&mut self, existing: &[String], table: &Table) {
+        self.changes.push(table.deleted());
+        let copy = table.copy();
+        if existing.contains(&copy.nft_name()) {
+            self.obsolete.insert(copy);
+        }
+    }
+
+    /// Makes all changes, or none. No copy is left.
+    fn make(self, socket: &mut NetlinkSocket) -> Result<(), NetlinkError> {
+        nftables::transact(socket, self.copies)?;
+        let made = nftables::transact(socket, self.changes);
+        let deleted = nftables::transact(socket, self.obsolete.iter().map(Table::deleted).collect());
+        made.and(deleted)
+    }
 }
 
 /// All that makes the table of a tunnel. As `wg-quick` has it, in the order in which it has it; then the kill switch.
-fn additions(firewall: &Firewall) -> Result<Vec<Request>, NetlinkError> {
-    let table = Table::of(firewall)?;
+fn additions(firewall: &Firewall, table: &Table) -> Result<Vec<Request>, NetlinkError> {
     let interface = &padded(&firewall.interface)?;
-    // A table of this name was left by a tunnel that was interrupted. Deleting fails if there is none, so it is created
-    // first.
-    let mut made = vec![table.created(0), table.deleted(), table.created(NLM_F_EXCL)];
+    let mut made = Vec::new();
 
     made.push(table.chain("preraw", PRE_ROUTING, RAW, ACCEPT));
     if firewall.fwmark.is_some() {
@@ -72,13 +134,13 @@ fn additions(firewall: &Firewall) -> Result<Vec<Request>, NetlinkError> {
     }
 
     if let Some(excluded) = &firewall.kill_switch {
-        made.extend(kill_switch(&table, firewall, excluded)?);
+        made.extend(kill_switch(table, firewall, excluded)?);
     }
     Ok(made)
 }
 
 /// The kill switch: drops everything that the rules do not accept; the last rule counts it.
-fn kill_switch(table: &Table<'_>, firewall: &Firewall, excluded: &[IpNet]) -> Result<Vec<Request>, NetlinkError> {
+fn kill_switch(table: &Table, firewall: &Firewall, excluded: &[IpNet]) -> Result<Vec<Request>, NetlinkError> {
     let interface = &padded(&firewall.interface)?;
     let mut made = vec![table.chain("output", LOCAL_OUT, FILTER, DROP), table.chain("forward", FORWARD, FILTER, DROP)];
     let mut rule = |chain, rule: Rule, verdict| made.push(table.rule(chain, rule.verdict(verdict)));
@@ -120,8 +182,7 @@ fn kill_switch(table: &Table<'_>, firewall: &Firewall, excluded: &[IpNet]) -> Re
             accept("output", table.only(Rule::default(), NFPROTO_IPV6).protocol(ICMPV6).icmp_type(kind));
         }
     }
-    // The kernel deletes the old table before the new chain's policy takes effect (nf_tables_commit in
-    // net/netfilter/nf_tables_api.c). Until then this last rule drops.
+    // The policy of a chain takes effect a moment after its rules (see `Changes`). Until then this last rule drops.
     for chain in ["output", "forward"] {
         made.push(table.rule(chain, Rule::default().counter().verdict(DROP)));
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use linerate_netlink::{NLM_F_EXCL, NetlinkError, Request};
+use linerate_netlink::{NetlinkError, Request};
 
 use super::firewall::{FILTER, MANGLE, RAW};
 use super::nftables::{
@@ -69,16 +69,10 @@ const FAMILIES: [Family; 2] = [
 const DEVICES: &str = "gateways";
 const DEVICE: Key = Key { fields: &[(41, 16)], interval: false, host_order: true };
 
-/// All that makes the table. One of the same name is replaced.
-pub(super) fn additions(gateway: &GatewayTable) -> Result<Vec<Request>, NetlinkError> {
-    let name = gateway.name();
-    let mut made = Additions { table: Table::inet(&name), requests: Vec::new(), sets: 0 };
-    // Deleting fails if there is none, so it is created first.
-    let table = &made.table;
-    made.requests.extend([table.created(0), table.deleted(), table.created(NLM_F_EXCL)]);
-    // While one table replaces another, a packet can meet the new chain before it has rules and the old chain after it
-    // lost them. The old chain's policy then decides, so it drops, and the last rule accepts.
-    made.requests.push(table.chain("forward", FORWARD, FILTER, DROP));
+/// Requests that put the sets, chains and rules of a gateway into the empty `table`.
+pub(super) fn additions(gateway: &GatewayTable, table: &Table) -> Result<Vec<Request>, NetlinkError> {
+    let mut made = Additions { table, requests: Vec::new(), sets: 0 };
+    made.requests.push(table.chain("forward", FORWARD, FILTER, ACCEPT));
     let interface = padded(&gateway.interface)?;
     for family in &FAMILIES {
         made.restrict(family, &interface, &gateway.restrictions);
@@ -98,12 +92,11 @@ pub(super) fn additions(gateway: &GatewayTable) -> Result<Vec<Request>, NetlinkE
         }
         made.open(&interface, open)?;
     }
-    made.rule("forward", Rule::default().verdict(ACCEPT));
     Ok(made.requests)
 }
 
 struct Additions<'a> {
-    table: Table<'a>,
+    table: &'a Table,
     requests: Vec<Request>,
     /// How many sets there are.
     sets: u32,
@@ -165,16 +158,9 @@ impl Additions<'_> {
                     continue;
                 }
                 self.set(name, &family.address, &ranges(nets));
-                let forged = |rule: Rule| {
-                    let rule = self.table.only(rule, family.protocol).source(family.is_v4).within(name);
-                    let rule = if is_routed { rule.route_to_source_is(interface) } else { rule };
-                    rule.counter().verdict(DROP)
-                };
-                let (first, second) =
-                    (forged(Rule::default()), forged(Rule::default().name_is_not(META_IIFNAME, interface)));
-                self.rule("sources", first);
-                // While this table replaces another one, a packet can pass the chain "sources" unchecked.
-                self.rule("forward", second);
+                let rule = self.table.only(Rule::default(), family.protocol).source(family.is_v4).within(name);
+                let rule = if is_routed { rule.route_to_source_is(interface) } else { rule };
+                self.rule("sources", rule.counter().verdict(DROP));
             }
         }
         Ok(())
@@ -229,13 +215,10 @@ impl Additions<'_> {
     }
 }
 
-/// Requests that make the table of the [`ForwardingGuard`], and replace an earlier one.
-pub(super) fn guard_additions(guard: &ForwardingGuard) -> Result<Vec<Request>, NetlinkError> {
-    let mut made = Additions { table: Table::inet(ForwardingGuard::TABLE), requests: Vec::new(), sets: 0 };
-    let table = &made.table;
-    made.requests.extend([table.created(0), table.deleted(), table.created(NLM_F_EXCL)]);
-    // The policy drops and the last rule accepts, for the reason given in `additions`.
-    made.requests.push(table.chain("forward", FORWARD, FILTER, DROP));
+/// Requests that put the sets, chains and rules of the [`ForwardingGuard`] into the empty `table`.
+pub(super) fn guard_additions(guard: &ForwardingGuard, table: &Table) -> Result<Vec<Request>, NetlinkError> {
+    let mut made = Additions { table, requests: Vec::new(), sets: 0 };
+    made.requests.push(table.chain("forward", FORWARD, FILTER, ACCEPT));
     made.set(TUNNELS, &DEVICE, &names(&guard.tunnels)?);
     // Each tunnel's own table filters packets from and into it.
     for key in [META_IIFNAME, META_OIFNAME] {
@@ -255,14 +238,7 @@ pub(super) fn guard_additions(guard: &ForwardingGuard) -> Result<Vec<Request>, N
         };
         made.rule("forward", rule.counter().verdict(DROP));
     }
-    made.rule("forward", Rule::default().verdict(ACCEPT));
     Ok(made.requests)
-}
-
-/// Requests that delete the guard's table, whether it exists or not.
-pub(super) fn guard_deletions() -> Vec<Request> {
-    let table = Table::inet(ForwardingGuard::TABLE);
-    vec![table.created(0), table.deleted()]
 }
 
 const TUNNELS: &str = "tunnels";

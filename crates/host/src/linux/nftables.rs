@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use linerate_netlink::rtnetlink::RTN_LOCAL;
 use linerate_netlink::{
-    Attributes, Message, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NetlinkError, Request, attribute, text_of,
+    Attributes, Message, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NetlinkError, Request, attribute, text_of,
 };
 use rustix::io::Errno;
 
@@ -60,8 +60,11 @@ pub(super) const NFT_SET_INTERVAL: u32 = 0x4;
 pub(super) const NFT_SET_CONCAT: u32 = 0x80;
 pub(super) const NFT_SET_ELEM_INTERVAL_END: u32 = 0x1;
 
-/// The longest name of a table: NFT_NAME_MAXLEN without its NUL.
-const TABLE_MAX: usize = 255;
+/// The longest name of a tunnel's table: NFT_NAME_MAXLEN without its NUL, and without what the name of a copy has more.
+const TABLE_MAX: usize = 255 - COPY.len();
+
+/// What the name of the copy of a table ends with.
+const COPY: &str = "/next";
 
 /// Sends `changes` as one transaction: all or none.
 pub(super) fn transact(socket: &mut NetlinkSocket, mut changes: Vec<Request>) -> Result<(), NetlinkError> {
@@ -98,22 +101,34 @@ pub(super) const FAMILIES: [(&str, u8); 6] =
     [("inet", 1), ("ip", 2), ("arp", 3), ("netdev", 5), ("bridge", 7), ("ip6", 10)];
 
 /// A table, named in each of its messages.
-pub(super) struct Table<'a> {
-    name: &'a str,
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Table {
+    name: String,
     family: FirewallFamily,
 }
 
-impl<'a> Table<'a> {
-    pub(super) fn of(firewall: &'a Firewall) -> Result<Self, NetlinkError> {
+impl Table {
+    pub(super) fn of(firewall: &Firewall) -> Result<Self, NetlinkError> {
         if firewall.table.len() > TABLE_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        Ok(Self { name: &firewall.table, family: firewall.family })
+        Ok(Self { name: firewall.table.clone(), family: firewall.family })
     }
 
     /// A table for both versions of IP.
-    pub(super) fn inet(name: &'a str) -> Self {
+    pub(super) fn inet(name: String) -> Self {
         Self { name, family: FirewallFamily::Inet }
+    }
+
+    /// The table that is in force while this one is replaced. No interface has a `/` in its name, so this is no other
+    /// tunnel's table.
+    pub(super) fn copy(&self) -> Self {
+        Self { name: format!("{}{COPY}", self.name), family: self.family }
+    }
+
+    /// The table as in `nft list tables`: its family and its name.
+    pub(super) fn nft_name(&self) -> String {
+        self.family.nft_name(&self.name)
     }
 
     /// Whether it sees packets of this address family.
@@ -125,9 +140,11 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Creates it; with NLM_F_EXCL in `flags` only if it does not exist.
-    pub(super) fn created(&self, flags: u16) -> Request {
-        self.message(NFT_MSG_NEWTABLE, NLM_F_CREATE | flags)
+    /// Creates it, empty, whether it exists or not.
+    pub(super) fn replaced(&self) -> [Request; 3] {
+        let created = |flags| self.message(NFT_MSG_NEWTABLE, NLM_F_CREATE | flags);
+        // Deleting fails if there is none, so it is created first.
+        [created(0), self.deleted(), created(NLM_F_EXCL)]
     }
 
     /// Deletes it.
@@ -136,7 +153,7 @@ impl<'a> Table<'a> {
     }
 
     fn message(&self, kind: u16, flags: u16) -> Request {
-        Request::new(kind, flags, &self.nfgenmsg(), Attributes::default().with_text(NFTA_TABLE_NAME, self.name))
+        Request::new(kind, flags, &self.nfgenmsg(), Attributes::default().with_text(NFTA_TABLE_NAME, &self.name))
     }
 
     /// A base chain that filters at a hook, with the policy for packets that no rule decides.
@@ -154,7 +171,7 @@ impl<'a> Table<'a> {
             .with(NFTA_HOOK_HOOKNUM, &hook.to_be_bytes())
             .with(NFTA_HOOK_PRIORITY, &priority.to_be_bytes());
         let attributes = Attributes::default()
-            .with_text(NFTA_CHAIN_TABLE, self.name)
+            .with_text(NFTA_CHAIN_TABLE, &self.name)
             .with_text(NFTA_CHAIN_NAME, name)
             .with_nest(NFTA_CHAIN_HOOK, hook)
             .with(NFTA_CHAIN_POLICY, &policy.to_be_bytes())
@@ -164,7 +181,7 @@ impl<'a> Table<'a> {
 
     pub(super) fn rule(&self, chain: &str, rule: Rule) -> Request {
         let attributes = Attributes::default()
-            .with_text(NFTA_RULE_TABLE, self.name)
+            .with_text(NFTA_RULE_TABLE, &self.name)
             .with_text(NFTA_RULE_CHAIN, chain)
             .with_nest(NFTA_RULE_EXPRESSIONS, rule.0);
         Request::new(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, &self.nfgenmsg(), attributes)
@@ -178,7 +195,7 @@ impl<'a> Table<'a> {
         let kind = key.fields.iter().fold(0, |kind, (field, _)| kind << 6 | field);
         let length: u32 = key.fields.iter().map(|(_, length)| length).sum();
         let mut attributes = Attributes::default()
-            .with_text(NFTA_SET_TABLE, self.name)
+            .with_text(NFTA_SET_TABLE, &self.name)
             .with_text(NFTA_SET_NAME, name)
             .with(NFTA_SET_FLAGS, &flags.to_be_bytes())
             .with(NFTA_SET_KEY_TYPE, &kind.to_be_bytes())
@@ -207,7 +224,7 @@ impl<'a> Table<'a> {
                 .iter()
                 .fold(Attributes::default(), |list, element| list.with_nest(NFTA_LIST_ELEM, element.0.clone()));
             let attributes = Attributes::default()
-                .with_text(NFTA_SET_ELEM_LIST_TABLE, self.name)
+                .with_text(NFTA_SET_ELEM_LIST_TABLE, &self.name)
                 .with_text(NFTA_SET_ELEM_LIST_SET, set)
                 .with_nest(NFTA_SET_ELEM_LIST_ELEMENTS, list);
             Request::new(NFT_MSG_NEWSETELEM, NLM_F_CREATE, &self.nfgenmsg(), attributes)

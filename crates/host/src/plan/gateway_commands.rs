@@ -56,15 +56,15 @@ pub fn nft_commands(table: &GatewayTable) -> Vec<String> {
         let masqueraded = families.map(|family| networks("masqueraded", &open.masqueraded, family));
         masqueraded.iter().flatten().for_each(|(name, kind, networks)| set(name, kind, networks));
     }
-    let mut chain = |chain: &str, kind: &str, hook: &str, policy: &str| {
-        lines.push(format!("add chain {name} {chain} {{ type {kind} hook {hook}; policy {policy}; }}\0"));
+    let mut chain = |chain: &str, kind: &str, hook: &str| {
+        lines.push(format!("add chain {name} {chain} {{ type {kind} hook {hook}; policy accept; }}\0"));
     };
-    chain("forward", "filter", "forward priority filter", "drop");
+    chain("forward", "filter", "forward priority filter");
     if let Some(open) = &table.gateway {
-        chain("sources", "filter", "prerouting priority raw", "accept");
-        chain("segments", "filter", "forward priority mangle", "accept");
+        chain("sources", "filter", "prerouting priority raw");
+        chain("segments", "filter", "forward priority mangle");
         if !open.masqueraded.is_empty() {
-            chain("nat", "nat", "postrouting priority srcnat", "accept");
+            chain("nat", "nat", "postrouting priority srcnat");
         }
     }
     let mut rule = |chain: &str, rule: String| lines.push(format!("add rule {name} {chain} {rule}\0"));
@@ -100,9 +100,7 @@ pub fn nft_commands(table: &GatewayTable) -> Vec<String> {
             for (name, nets, routed) in [("clients", &open.clients, ""), ("behind_peers", &open.behind_peers, &*routed)]
             {
                 if !of_family(nets, is_v4).is_empty() {
-                    let forged = format!("{ip} saddr @{name}{family}{routed} counter drop");
-                    rule("sources", forged.clone());
-                    rule("forward", format!("iifname != {interface} {forged}"));
+                    rule("sources", format!("{ip} saddr @{name}{family}{routed} counter drop"));
                 }
             }
         }
@@ -127,7 +125,6 @@ pub fn nft_commands(table: &GatewayTable) -> Vec<String> {
             }
         }
     }
-    rule("forward", "accept".to_owned());
     lines.iter().map(|line| quoted(line)).collect()
 }
 

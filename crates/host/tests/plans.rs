@@ -341,8 +341,9 @@ fn excluded_prefixes_have_rules_before_those_of_the_tunnel() {
 #[test]
 fn the_narrowest_path_to_an_endpoint_sets_the_mtu() {
     let mut host = home();
-    let narrow = Route { mtu: 1300, ..route("203.0.113.0/24", "wlan0", MAIN) };
-    execute(&mut host, &[Step::AddRoute(narrow)]);
+    for (net, mtu) in [("203.0.113.0/24", 1300), ("203.0.114.0/24", 68)] {
+        execute(&mut host, &[Step::AddRoute(Route { mtu, ..route(net, "wlan0", MAIN) })]);
+    }
     let mtu_of = |endpoints: &[&str]| {
         let plan = planned(&tunnel(&[], &[], endpoints), &host);
         plan.steps.iter().find_map(|step| match step {
@@ -353,6 +354,7 @@ fn the_narrowest_path_to_an_endpoint_sets_the_mtu() {
     assert_eq!(mtu_of(&["198.51.100.1:1"]), Some(1420));
     assert_eq!(mtu_of(&["198.51.100.1:1", "203.0.113.1:1"]), Some(1220));
     assert_eq!(mtu_of(&["[2001:db8::1]:1"]), Some(1420));
+    assert_eq!(mtu_of(&["203.0.114.1:1"]), Some(496), "a path has at least the MTU that every host takes");
 }
 
 #[test]

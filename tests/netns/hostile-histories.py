@@ -38,6 +38,7 @@ PRIVATE = [ipaddress.ip_network(text) for text in
            ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fe80::/10")]
 EVERYWHERE = [ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")]
 MARK = b"HOSTILE"
+NAME = "vpn.example.com"  # of an endpoint; h2 is the name server, and answers with Client.claimed
 
 
 @contextlib.contextmanager
@@ -276,8 +277,12 @@ class History:
         self.valid = [*self.valid, self.next]
         if self.tool("reload", self.interface, during=self.storm):
             self.valid = [self.next]
+            self.reloaded()
         else:
             counts["reloads that failed"] += 1
+
+    def reloaded(self):
+        pass
 
     def reload_same(self):
         yield "reload"
@@ -334,9 +339,15 @@ class Client(History):
     host, interface, storms_down = "h1", "wg1", False
     PUBLIC = ("203.0.113.7", "8.8.8.8", "192.0.5.7", "11.0.0.7", "2001:db8:7::7", "3fff::7")
     LOCAL = ("192.168.1.1", "192.168.1.9", "10.1.2.3", "fd01::1", "fd77::9")
+    # What the name server says about the endpoint: true, false, or such that no datagram may leave for it.
+    ENDPOINTS = ("203.0.113.2", "203.0.113.7", "8.8.8.8", "192.168.1.9", "2001:db8:7::7", "10.9.0.1", "10.9.0.2", "127.0.0.1",
+                 "0.0.0.0", "255.255.255.255", "224.0.0.1", "fe80::1", "::1")
+    claimed = {"203.0.113.2"}  # since the history began, so that an earlier answer is still an endpoint
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
+        self.lie("203.0.113.2")
+        Client.claimed = {"203.0.113.2"}
         self.link, self.valid, self.can_lease = self.links["h2"], [], True
         configure("h1", ["link set e1 mtu 1500", *fresh("e1")])
         configure("h1", [
@@ -353,6 +364,7 @@ class Client(History):
             "ExcludeLAN": rng.choice(("true", "true", "auto", "false")),
             "ExcludedIPs": rng.choice(([], [], ["198.51.100.0/24"], ["192.168.1.1/32", "fd01::1/128"], ["2001:db8:5::/48"])),
             "DNS": rng.choice(([], [], [], ["192.168.1.1"], ["10.9.0.2"])),
+            "Endpoint": rng.choice(("203.0.113.2", "203.0.113.2", NAME)),
         }
 
     def write(self, settings):
@@ -363,12 +375,25 @@ class Client(History):
             lines.append(f"#! ExcludedIPs = {', '.join(settings['ExcludedIPs'])}")
         if settings["DNS"]:
             lines.append(f"DNS = {', '.join(settings['DNS'])}")
-        lines += ["[Peer]", f"PublicKey = {other}", "Endpoint = 203.0.113.2:50002", f"AllowedIPs = {settings['AllowedIPs']}", ""]
+        lines += ["[Peer]", f"PublicKey = {other}", f"Endpoint = {settings['Endpoint']}:50002", f"AllowedIPs = {settings['AllowedIPs']}", ""]
         with open("/etc/wireguard/wg1.conf", "w") as file:
             file.write("\n".join(lines))
 
     def came_up(self):
-        pass
+        """Waits for the look-up of the endpoint, if the file lets a query leave for the name server."""
+        asked = self.next["DNS"] + self.next["ExcludedIPs"]
+        if self.next["Endpoint"] != NAME or not any(net.startswith("192.168.1.1") for net in asked):
+            return
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            with inside("h1"):
+                if "(none)" not in subprocess.run(["wg", "show", "wg1", "endpoints"], capture_output=True, text=True, check=False).stdout:
+                    counts["look-ups"] += 1
+                    return
+            time.sleep(0.01)
+        counts["look-ups without an answer"] += 1
+
+    reloaded = came_up
 
     def storm(self):
         # Before `up` there is no kill switch to test.
@@ -404,13 +429,13 @@ class Client(History):
         if not any(self.may_leave(packet, settings) for settings in self.valid):
             self.violate(f"L1: {packet} left h1")
         elif packet.ports[1] == 50002:
-            counts["the tunnel's own"] += 1
+            counts["the tunnel's own" if str(packet.to) == "203.0.113.2" else "the tunnel's own to a false endpoint"] += 1
         else:
             counts["excluded packets"] += 1
 
     @staticmethod
     def may_leave(packet, settings):
-        if packet.protocol == 17 and (packet.ports in ((68, 67), (546, 547)) or (str(packet.to), packet.ports[1]) == ("203.0.113.2", 50002)):
+        if packet.protocol == 17 and (packet.ports in ((68, 67), (546, 547)) or (packet.ports[1] == 50002 and str(packet.to) in Client.claimed)):
             return True
         if packet.protocol == 58 and packet.payload[0] in (133, 135, 136):
             return True
@@ -422,7 +447,7 @@ class Client(History):
         return not is_question or str(packet.to) in settings["DNS"]
 
     def hostile(self):
-        return [self.ra] * 4 + [self.lease] * 2 * self.can_lease + [self.claim, self.redirect, self.too_big, self.spoof, self.mtu]
+        return [self.ra] * 4 + [self.lease] * 2 * self.can_lease + [self.name, self.claim, self.redirect, self.too_big, self.spoof, self.mtu]
 
     def ra(self):
         chosen = ra_arguments(self.rng, True)
@@ -444,6 +469,17 @@ class Client(History):
         self.link.dhcp = offered
         if not run("h1", "timeout", "5", "busybox", "udhcpc", "-i", "e1", "-s", f"{WORK}/dhcp", "-O", "staticroutes", "-O", "mtu", "-q", "-n", "-f", "-t", "3", "-T", "1"):
             counts["leases that failed"] += 1
+
+    def name(self):
+        address = self.rng.choice(self.ENDPOINTS)
+        yield f"{NAME} is {address}"
+        self.lie(address)
+
+    @staticmethod
+    def lie(address):
+        Client.claimed.add(address)
+        with open(f"{WORK}/names", "w") as file:
+            file.write(address)
 
     def claim(self):
         address = self.rng.choice(("192.168.1.1", "203.0.113.2", "fe80::1", "fd01::1", "10.9.0.2"))

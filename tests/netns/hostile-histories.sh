@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 1200
 # Random histories of a client with a kill switch and of a gateway among hostile neighbours: up, reload, down, dead daemons,
-# advertisements, DHCP answers, redirects, claims, other default routes; after each event all packets obey the laws.
+# advertisements, DHCP answers, lies of the name server, redirects, claims, other default routes; after each event all packets obey the laws.
 #
 #   HISTORIES=N (20; with SEED 1) from SEED=N (1) on; FULL=1 plays a thousand. Each history has 5 to 8 events, or STEPS=N, and
 #   depends only on its seed: `SEED=17 STEPS=4` replays the first four events of history 17.
@@ -33,6 +33,13 @@ forwarding h2
 on h1 sysctl -qw net.ipv6.conf.{default,e1}.accept_ra_rt_info_max_plen=128
 far_end
 dhcp_script
+# h2 is every name server that a history names.
+address h2 lo 8.8.8.8/32
+echo 203.0.113.2 >"$WORK/names"
+neighbour_goes_on h2 e2 h1 e1 names "file=$WORK/names"
+wait_for 5 "the name server" listens_udp h2 53
+own_file /etc/nsswitch.conf <<<"hosts: files dns"
+printf '%s\n' "nameserver 192.168.1.1" "options timeout:1 attempts:1" >"$WORK/etc/resolv.conf"
 
 # The gateway: c1, c2 - inet - e1 g1 e5 - other, and lan1 - lan.
 cable g1 e1 inet i1

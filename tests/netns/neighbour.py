@@ -13,7 +13,7 @@
                 lease=SECONDS (3600) server=ADDRESS until it is killed; NAME=VALUE lines in file=FILE replace these values
     repeat      followed by VERB [NAME=VALUE]... [+ VERB ...]...: sends these packets as fast as it can, until it is killed
     answer      answers ARP and neighbour solicitations for all addresses of prefix=PREFIX, until it is killed
-    names       a name server that resolves every name to address=ADDRESS, until it is killed
+    names       a name server that resolves every name to address=ADDRESS[,ADDRESS], or to those in file=FILE, until it is killed
 
     neighbour.py DEVICE - programs ADDRESS...   sends what programs of a host send to each address: an echo request, datagrams
                 to ports 7777 and 53, connections to 80, 53 and 853; once as routed and once bound to DEVICE
@@ -308,12 +308,16 @@ def answers(device, prefix):
             raw.send(made)
 
 
-def names(address):
+def names(address=None, file=None):
     made = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     made.bind(("::", 53))
     while True:
         question, asker = made.recvfrom(4096)
-        made.sendto(name_answer(question, address.split(",")), asker)
+        addresses = open(file).read().strip() if file else address
+        try:
+            made.sendto(name_answer(question, addresses.split(",")), asker)
+        except OSError:  # an asker that cannot be reached
+            pass
 
 
 def main():

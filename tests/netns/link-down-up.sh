@@ -57,6 +57,17 @@ wait_for 5 "it to be open" listens_udp h1 "$(on h1 wg show wg1 listen-port)"
 kill "$other"
 pings h1 10.9.0.2
 
+# The kernel makes no link-local address, also after it went down.
+link_local() { ip -n h1 -o addr show dev wg3 scope link; }
+daemon h1 wg3
+ip -n h1 addr add fd03::1/64 dev wg3 nodad
+ip -n h1 link set wg3 up
+wait_for 5 "wg3 to open its port" eval '(($(on h1 wg show wg3 listen-port) > 0))'
+expect "link-local addresses" "" "$(link_local)"
+ip -n h1 link set wg3 down
+ip -n h1 link set wg3 up
+expect "link-local addresses after down and up" "" "$(link_local)"
+
 on h1 wg set wg1 listen-port 50001
 # Up with a persistent keepalive: the peer learns of it without any other traffic.
 link_down h1 wg1

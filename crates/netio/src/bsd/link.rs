@@ -49,8 +49,11 @@ pub fn set_tx_queue_len(_ifindex: u32, _packets: u32) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// On FreeBSD the interface is made so, and macOS makes none for `utun`.
-#[expect(clippy::unnecessary_wraps, reason = "as on Linux")]
+/// Does nothing: on FreeBSD the interface is made so, and macOS makes no such address for `utun`.
+///
+/// # Errors
+///
+/// Never.
 pub fn set_no_link_local_address(_ifindex: u32) -> io::Result<()> {
     Ok(())
 }

@@ -38,6 +38,37 @@ wait $!
 wait_for 10 "the tunnel to work again" on h1 ping -n -q -c 1 -W 1 10.9.0.2
 pings h2 10.9.0.1
 
+# A port that the system chose stays, unless another program takes it while the link is down.
+on h1 wg set wg1 listen-port 0
+port=$(on h1 wg show wg1 listen-port)
+link_down h1 wg1
+expect "the port that was chosen, while the link is down" "$port" "$(on h1 wg show wg1 listen-port)"
+ip -n h1 link set wg1 up
+wait_for 5 "that port to be open again" listens_udp h1 "$port"
+link_down h1 wg1
+wait_for 5 "the port to be closed" port_closed h1 "$port"
+ip netns exec h1 nc -n -u -l 0.0.0.0 "$port" </dev/null >/dev/null 2>&1 &
+other=$!
+wait_for 5 "another program to have it" listens_udp h1 "$port"
+ip -n h1 link set wg1 up
+moved() { [[ $(on h1 wg show wg1 listen-port) != "$port" ]]; }
+wait_for 5 "another port" moved
+wait_for 5 "it to be open" listens_udp h1 "$(on h1 wg show wg1 listen-port)"
+kill "$other"
+pings h1 10.9.0.2
+
+# The kernel makes no link-local address, also after it went down.
+link_local() { ip -n h1 -o addr show dev wg3 scope link; }
+daemon h1 wg3
+ip -n h1 addr add fd03::1/64 dev wg3 nodad
+ip -n h1 link set wg3 up
+wait_for 5 "wg3 to open its port" eval '(($(on h1 wg show wg3 listen-port) > 0))'
+expect "link-local addresses" "" "$(link_local)"
+ip -n h1 link set wg3 down
+ip -n h1 link set wg3 up
+expect "link-local addresses after down and up" "" "$(link_local)"
+
+on h1 wg set wg1 listen-port 50001
 # Up with a persistent keepalive: the peer learns of it without any other traffic.
 link_down h1 wg1
 on h1 wg set wg1 peer "$(public h2)" persistent-keepalive 10

@@ -236,6 +236,11 @@ impl WatchedLink {
         let (notified, remote) = open_namespace(tun, &name)?;
         tracing::info!("{name} has moved to another network namespace; its sockets stay in this one");
         (self.notified, self.remote) = (notified, Some(remote));
+        // The kernel has forgotten this with the interface's IPv6 addresses.
+        self.in_namespace(|ifindex| {
+            without_link_local(ifindex);
+            Ok(())
+        })?;
         Ok(true)
     }
 
@@ -352,7 +357,16 @@ fn prepare(ifindex: u32, mtu: Option<u32>) -> io::Result<()> {
     if let Err(error) = link::set_tx_queue_len(ifindex, QUEUE_LEN) {
         tracing::debug!("cannot set the queue length: {error}");
     }
+    without_link_local(ifindex);
     Ok(())
+}
+
+/// No peer has a link-local address that the kernel makes up, nor the multicast that goes with it (kernel module:
+/// device.c, wg_open).
+fn without_link_local(ifindex: u32) {
+    if let Err(error) = link::set_no_link_local_address(ifindex) {
+        tracing::debug!("the interface may get a link-local address: {error}");
+    }
 }
 
 fn open_namespace(tun: &tun::TunDevice, name: &str) -> io::Result<(Notified, RemoteNamespace)> {

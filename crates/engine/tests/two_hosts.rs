@@ -640,6 +640,33 @@ fn a_port_in_use_changes_nothing() {
 }
 
 #[test]
+fn a_port_that_the_system_chose_is_kept_while_the_link_is_down() {
+    let net = MemoryNet::new(1000);
+    let (mut one, _two) = pair(&net, &Clock::new());
+    let listens = |port| DeviceChange { listen_port: Some(port), ..DeviceChange::default() };
+    one.slow_path.set(listens(0)).unwrap();
+    let chosen = one.slow_path.get().listen_port;
+    one.slow_path.down();
+    assert_eq!(one.slow_path.get().listen_port, chosen);
+    one.slow_path.up().unwrap();
+    assert_eq!(one.slow_path.get().listen_port, chosen);
+
+    one.slow_path.down();
+    let other = net.socket((one.outer.ip(), chosen).into()).unwrap();
+    one.slow_path.up().unwrap();
+    assert_ne!(one.slow_path.get().listen_port, chosen, "another program has it");
+
+    one.slow_path.down();
+    one.slow_path.set(listens(chosen)).unwrap();
+    one.slow_path.up().expect_err("it was asked for");
+    drop(other);
+    one.slow_path.up().unwrap();
+    one.slow_path.down();
+    one.slow_path.set(listens(0)).unwrap();
+    assert_eq!(one.slow_path.get().listen_port, 0, "none is chosen yet");
+}
+
+#[test]
 fn packets_of_a_removed_peer_are_dropped() {
     let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
     one.send(&udp(one.inner, two.inner, b"hello"));

@@ -12,7 +12,7 @@ mod event;
 pub use self::event::LinkEvent;
 pub use crate::system::link::{
     Monitor, addresses_v6, egress, index_of, is_local_address, is_up, mtu, name_of, route_mtus, set_gso_max_segments,
-    set_mtu, set_tx_queue_len, zone_index, zone_name,
+    set_mtu, set_no_link_local_address, set_tx_queue_len, zone_index, zone_name,
 };
 
 /// Whether an error means that the interface does not exist, rather than that the request failed.

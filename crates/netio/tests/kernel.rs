@@ -843,9 +843,11 @@ fn links_are_read_and_changed_by_index() {
         assert_eq!(link::mtu(ifindex).unwrap(), 1333);
         link::set_gso_max_segments(ifindex, 45).unwrap();
         link::set_tx_queue_len(ifindex, 1234).unwrap();
+        link::set_no_link_local_address(ifindex).unwrap();
         let shown = run("ip -details link show link0");
         assert!(shown.contains("gso_max_segs 45"), "{shown}");
         assert!(shown.contains("qlen 1234"), "{shown}");
+        assert!(shown.contains("addrgenmode none"), "{shown}");
 
         let missing = link::index_of("missing0").unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENODEV));

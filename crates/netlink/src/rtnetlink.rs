@@ -33,8 +33,11 @@ pub const IFLA_IFNAME: u16 = 3;
 pub const IFLA_MTU: u16 = 4;
 pub const IFLA_TXQLEN: u16 = 13;
 pub const IFLA_LINKINFO: u16 = 18;
+pub const IFLA_AF_SPEC: u16 = 26;
 pub const IFLA_EXT_MASK: u16 = 29;
 pub const IFLA_GSO_MAX_SEGS: u16 = 40;
+
+pub const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 
 pub const IFLA_INFO_KIND: u16 = 1;
 pub const IFLA_INFO_DATA: u16 = 2;

@@ -31,10 +31,9 @@ impl<B: Backend> SlowPath<B> {
             peers.extend(self.get_peer(id));
             self.count_done(1, ENTRIES_PER_SLICE);
         }
-        let sockets = self.shared.sockets.load();
         DeviceReport {
             private_key: self.device.private_key().cloned(),
-            listen_port: sockets.as_ref().map_or(self.listen_port, |sockets| sockets.port),
+            listen_port: self.listen_port,
             fwmark: self.shared.mark.load(Ordering::Relaxed),
             peers,
         }

@@ -60,8 +60,11 @@ pub struct SlowPath<B: Backend> {
     throttle_next: bool,
     /// The interfaces of peers with link-local addresses.
     zones: Zones,
-    /// The configured port, for when the link comes up.
+    /// The port that the link comes up with: the configured one, or the one that the system chose last. Zero: it has
+    /// not chosen one yet.
     listen_port: u16,
+    /// The system chooses the port.
+    any_port: bool,
     /// For how long the machine had been suspended at the last pass.
     suspended: Duration,
 }
@@ -81,6 +84,7 @@ impl<B: Backend> SlowPath<B> {
             throttle_next: false,
             zones: Zones::default(),
             listen_port: 0,
+            any_port: true,
             suspended: shared.backend.suspended(),
             shared,
         }

@@ -20,7 +20,12 @@ impl<B: Backend> SlowPath<B> {
         if self.device.is_up() {
             return Ok(());
         }
-        let sockets = self.bind(self.listen_port, self.shared.mark.load(Ordering::Relaxed))?;
+        let mark = self.shared.mark.load(Ordering::Relaxed);
+        let sockets = match self.bind(self.listen_port, mark) {
+            // The system chose the port, and another program took it while the link was down.
+            Err(_) if self.any_port => self.bind(0, mark),
+            bound => bound,
+        }?;
         self.replace_sockets(Some(sockets));
         let now = self.shared.backend.now();
         self.device.up(now, &mut BackendRng(&self.shared.backend), &mut self.effects);
@@ -55,7 +60,11 @@ impl<B: Backend> SlowPath<B> {
             self.shared.backend.set_mark(current, wanted_mark).map_err(ConfigError::Mark)?;
         }
         self.shared.mark.store(wanted_mark, Ordering::Relaxed);
-        self.listen_port = port.unwrap_or(self.listen_port);
+        if let Some(port) = port {
+            self.any_port = port == 0;
+            // Of open sockets it is known.
+            self.listen_port = self.shared.sockets.load().as_ref().map_or(port, |sockets| sockets.port);
+        }
         if port.is_some() || mark.is_some() {
             // As in the kernel module (socket.c, wg_socket_reinit; netlink.c, set_device).
             self.forget_source_addrs();
@@ -67,8 +76,10 @@ impl<B: Backend> SlowPath<B> {
         self.shared.backend.bind(port, mark).map_err(|error| ConfigError::Port { port, error })
     }
 
-    /// Replaces the sockets and waits, briefly, until no worker uses the old ones: then their port is free.
+    /// Replaces the sockets and waits, briefly, until no worker uses the old ones: then their port is free. The port
+    /// is kept for the next time that the link comes up (kernel: socket.c, wg_socket_reinit).
     fn replace_sockets(&mut self, sockets: Option<BoundSockets<B::Socket>>) {
+        self.listen_port = sockets.as_ref().map_or(self.listen_port, |sockets| sockets.port);
         let old = self.shared.sockets.swap(sockets.map(Arc::new));
         self.shared.sockets_changed.signal();
         let Some(old) = old.map(|old| Arc::downgrade(&old)) else { return };

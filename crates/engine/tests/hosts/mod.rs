@@ -159,8 +159,10 @@ impl Backend for Memory {
     }
 
     fn bind(&self, port: u16, _mark: u32) -> io::Result<BoundSockets<Uncounted<MemorySocket>>> {
-        let port = if port == 0 { PORT } else { port };
-        let socket = Uncounted(self.net.socket(SocketAddr::new(self.address, port))?, Calls::default());
+        let mut ports = if port == 0 { PORT..=u16::MAX } else { port..=port };
+        let open = |port| Some((self.net.socket(SocketAddr::new(self.address, port)).ok()?, port));
+        let (socket, port) = ports.find_map(open).ok_or(io::ErrorKind::AddrInUse)?;
+        let socket = Uncounted(socket, Calls::default());
         Ok(match self.address {
             IpAddr::V4(_) => BoundSockets { v4: vec![socket], v6: Vec::new(), port },
             IpAddr::V6(_) => BoundSockets { v4: Vec::new(), v6: vec![socket], port },

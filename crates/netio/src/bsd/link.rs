@@ -49,6 +49,15 @@ pub fn set_tx_queue_len(_ifindex: u32, _packets: u32) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// Does nothing: on FreeBSD the interface is made so, and macOS makes no such address for `utun`.
+///
+/// # Errors
+///
+/// Never.
+pub fn set_no_link_local_address(_ifindex: u32) -> io::Result<()> {
+    Ok(())
+}
+
 /// Whether an interface is up, as the user set it (IFF_UP).
 ///
 /// # Errors

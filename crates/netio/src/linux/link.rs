@@ -16,6 +16,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with
 use super::netlink::{NetlinkSocket, dump, request};
 pub(super) use crate::link::LinkEvent;
 
+/// Of IFLA_INET6_ADDR_GEN_MODE (include/uapi/linux/if_link.h).
+const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+
 /// The error for an interface that does not exist.
 pub(crate) const GONE: i32 = libc::ENODEV;
 
@@ -41,6 +44,17 @@ pub fn set_gso_max_segments(ifindex: u32, segments: u32) -> io::Result<()> {
 /// Sets how many packets may wait in an interface's transmit queue.
 pub fn set_tx_queue_len(ifindex: u32, packets: u32) -> io::Result<()> {
     set(ifindex, IFLA_TXQLEN, packets)
+}
+
+/// Has the kernel make no link-local address when the interface comes up.
+///
+/// # Errors
+/// Among others when the interface has no IPv6.
+pub fn set_no_link_local_address(ifindex: u32) -> io::Result<()> {
+    let mode = Attributes::default().with(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]);
+    let families = Attributes::default().with_nest(u16::from(AF_INET6), mode);
+    let attributes = Attributes::default().with_nest(IFLA_AF_SPEC, families);
+    request(RTM_NEWLINK, &ifinfomsg(ifindex), attributes).map(drop)
 }
 
 /// What whoever may attach to a TUN interface of several queues can change of it for good, as far as the kernel tells.

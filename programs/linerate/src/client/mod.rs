@@ -9,16 +9,18 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use linerate_cli::{eprint_line, print};
 use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::tunnel_file::PublicEndpoint;
 use linerate_control::zeroizing::Buffer;
 use linerate_host::spec::Compat;
 use linerate_netio::random;
-use linerate_server::init::NAME_SERVERS;
+use linerate_server::init::{Chance, NAME_SERVERS};
 use linerate_server::{
-    Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, dns, expiry,
+    Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, dns, expiry, families,
 };
 use linerate_tunnel::{self as tunnel, ConfigFile, Context, Error, Options};
 use linerate_wg::keys;
@@ -107,6 +109,8 @@ fn add(arguments: &Add) -> Result<ExitCode, CliError> {
         }
         let files = to_files.write(added.iter().map(|added| (&added.client.name, &*added.text)))?;
         let mut notes = notes(roster, &properties, now);
+        let last = roster.clients().last().map(|client| allowed_ips(roster.file(), client));
+        notes.extend(of_host(file, &roster.networks(), &last.unwrap_or_default())?);
         let missing = tunnel::server::missing_uplinks(file)?;
         if !missing.is_empty() {
             notes.push(format!(
@@ -509,6 +513,16 @@ fn notes(roster: &mut Roster, properties: &Properties, now: Timestamp) -> Vec<St
         ));
     }
     notes
+}
+
+/// What a person should know of the families that the host has, and of where clients are sent, for clients that send
+/// `sent` through the tunnel.
+fn of_host(file: &ConfigFile, pools: &[IpNet], sent: &[IpNet]) -> Result<Vec<String>, Error> {
+    let facts = tunnel::server::facts(&file.interface)?;
+    let endpoint = file.contents.public_endpoint.as_ref().and_then(PublicEndpoint::address);
+    let notes = families::notes(sent, pools, facts.families(), facts.free(Chance::new(random::fill)));
+    let moved = families::moved(endpoint, &facts.public_addresses());
+    Ok(notes.into_iter().chain(moved).map(|note| format!("Warning: {note}")).collect())
 }
 
 fn report<T>(which: &Which, names: &[String], done: &str, edited: &Done<T>) -> Result<ExitCode, CliError> {

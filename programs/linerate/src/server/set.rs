@@ -31,7 +31,8 @@ pub(crate) struct SetArguments {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// A wider network for the clients' addresses: it has to contain the one of before, or the server's address if there was none
+    /// A wider network for the clients' addresses: it has to contain the one of before, or the server's address if there was
+    /// none; of a family that the tunnel lacks, the server gets its first address
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pool: Vec<IpNet>,
 
@@ -68,12 +69,15 @@ struct Before {
     listen_port: Option<u16>,
     endpoint: Option<String>,
     clients: Vec<String>,
+    /// How many addresses the server had.
+    addresses: usize,
 }
 
 impl Before {
     fn of(file: &ConfigFile) -> Result<Self, Error> {
         let listen_port = file.contents.listen_port;
-        Ok(Self { listen_port, endpoint: reached_at(file), clients: pool::client_names(file)? })
+        let addresses = file.contents.addresses.len();
+        Ok(Self { listen_port, endpoint: reached_at(file), clients: pool::client_names(file)?, addresses })
     }
 }
 
@@ -163,6 +167,12 @@ fn notes(changes: &Changes, before: &Before, after: &ConfigFile, is_followed: bo
         notes.push(format!(
             "clients keep sending to {to}: the router has to forward that to UDP port {port} of this host"
         ));
+    }
+    if after.contents.addresses.len() > before.addresses && !before.clients.is_empty() {
+        notes.push(
+            "clients that are there keep their addresses; a client has both families once it is removed and added again"
+                .to_owned(),
+        );
     }
     if changes.fix_firewall == Some(false) && keeps_ways(&after.interface) {
         notes.push(

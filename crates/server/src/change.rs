@@ -118,6 +118,10 @@ fn set_port(document: &mut Document, section: usize, port: u16) -> Result<(), In
 fn bare(pool: IpNet, own: &[IpNet]) -> Result<IpNet, ChangeError> {
     let refuse = |why: String| Err(ChangeError::Pool { network: pool, why });
     match own.iter().find(|address| pool.contains(*address)) {
+        Some(address) if address.addr() == pool.trunc().addr() => refuse(format!(
+            "the server's own address, {}, would be that of the network itself: choose one that begins before it",
+            address.addr()
+        )),
         Some(address) => Ok(address.trunc()),
         None => refuse(format!("it does not contain the server's own address, {}", list(own))),
     }
@@ -180,7 +184,9 @@ fn widen(networks: &mut Vec<IpNet>, pool: IpNet, taken: &[IpNet]) -> Result<(), 
         return refuse("its length must be at least 8".to_owned());
     }
     if let Some(other) = conflict(&pool, taken) {
-        return refuse(format!("this host, or the file of another tunnel, uses {other}"));
+        return refuse(format!(
+            "this host, or the file of another tunnel, uses {other}. Remove that, or free addresses: `linerate client remove`"
+        ));
     }
     networks[first] = pool;
     let mut index = 0;
@@ -278,6 +284,8 @@ mod tests {
             refused("10.13.13.1", "10.14.0.0/16").contains("does not contain the server's own address, 10.13.13.1/32")
         );
         assert!(refused("10.13.13.1", "10.13.13.1/24").contains("write 10.13.13.0/24"));
+        assert!(refused("10.13.13.0/31", "10.13.13.0/24").contains("begins before it"));
+        assert_eq!(with("10.13.13.0/31", &["10.13.0.0/16"]), Ok("Address = 10.13.13.0/16true".to_owned()));
     }
 
     #[test]

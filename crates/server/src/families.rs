@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::init::list;
+use crate::init::{NAME_SERVERS, is_public, list};
 
 /// The families of a server's host.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +101,23 @@ impl Family<'_> {
     }
 }
 
+/// Says that all name servers in client files are of the family that the host has no way for. Private ones may be in the
+/// tunnel, or on a network of the host.
+pub fn lost_name_servers(dns: &[String], sent: &[IpNet], host: HostFamilies) -> Option<String> {
+    let servers: Vec<IpAddr> = dns.iter().filter_map(|word| word.parse().ok()).collect();
+    let is_lost = |server: &IpAddr| {
+        let (has_way, other) = if server.is_ipv4() { (host.ipv4, host.ipv6) } else { (host.ipv6, host.ipv4) };
+        !has_way && other && is_public(*server) && sent.iter().any(|net| net.contains(server))
+    };
+    let name = if servers.first()?.is_ipv4() { "IPv4" } else { "IPv6" };
+    servers.iter().all(is_lost).then(|| {
+        format!(
+            "clients find no name: their name servers ({}) are of {name}, for which this host has no default route: {NAME_SERVERS}",
+            list(&servers)
+        )
+    })
+}
+
 /// Says that client files name an address that the host does not have: of `own`, its public ones, the first of the same
 /// family is to be named instead.
 pub fn moved(endpoint: Option<IpAddr>, own: &[IpAddr]) -> Option<String> {
@@ -161,6 +178,21 @@ mod tests {
         for host in [BOTH, V4, NONE] {
             assert_eq!(said(full, pools, host), "");
         }
+    }
+
+    #[test]
+    fn name_servers_that_no_client_reaches_are_said() {
+        let said = |dns: &[&str], sent: &str, host| {
+            let dns: Vec<String> = dns.iter().map(|&word| word.to_owned()).collect();
+            lost_name_servers(&dns, &nets(sent), host).is_some()
+        };
+        let full = "0.0.0.0/0 ::/0";
+        assert!(said(&["9.9.9.9", "example.com"], full, V6));
+        assert!(said(&["2620:fe::fe"], full, V4));
+        assert!(!said(&["9.9.9.9", "2620:fe::fe"], full, V6), "one of two is enough");
+        assert!(!said(&["10.0.0.1"], full, V6), "it is in the tunnel");
+        assert!(!said(&["9.9.9.9"], "10.0.0.0/24", V6), "it is asked outside of the tunnel");
+        assert!(!said(&["9.9.9.9"], full, NONE) && !said(&[], full, V6) && !said(&["9.9.9.9"], full, BOTH));
     }
 
     #[test]

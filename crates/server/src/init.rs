@@ -215,6 +215,10 @@ pub fn decide(
     let pools: Vec<IpNet> = [IpNet::from(pool4)].into_iter().chain(pool6.map(IpNet::from)).collect();
     let sent = sent(&client_defaults, &pools);
     notes.extend(families::notes(&sent, &pools, facts.families(), facts.free(chance)));
+    let dns = client_defaults.iter().find(|(setting, _)| *setting == settings::CLIENT_DNS);
+    let dns: Vec<String> =
+        dns.iter().flat_map(|(_, words)| words.split(',')).map(|word| word.trim().to_owned()).collect();
+    notes.extend(families::lost_name_servers(&dns, &sent, facts.families()));
     Ok(NewServer {
         interface: interface.clone(),
         endpoint,

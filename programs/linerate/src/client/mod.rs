@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use linerate_cli::{eprint_line, print};
@@ -109,8 +108,9 @@ fn add(arguments: &Add) -> Result<ExitCode, CliError> {
         }
         let files = to_files.write(added.iter().map(|added| (&added.client.name, &*added.text)))?;
         let mut notes = notes(roster, &properties, now);
-        let last = roster.clients().last().map(|client| allowed_ips(roster.file(), client));
-        notes.extend(of_host(file, &roster.networks(), &last.unwrap_or_default())?);
+        if let Some(client) = roster.clients().last() {
+            notes.extend(of_host(file, roster, client)?);
+        }
         let missing = tunnel::server::missing_uplinks(file)?;
         if !missing.is_empty() {
             notes.push(format!(
@@ -515,14 +515,15 @@ fn notes(roster: &mut Roster, properties: &Properties, now: Timestamp) -> Vec<St
     notes
 }
 
-/// What a person should know of the families that the host has, and of where clients are sent, for clients that send
-/// `sent` through the tunnel.
-fn of_host(file: &ConfigFile, pools: &[IpNet], sent: &[IpNet]) -> Result<Vec<String>, Error> {
+/// What a person should know of the families that the host has, and of where clients like this one are sent.
+fn of_host(file: &ConfigFile, roster: &Roster, client: &Client) -> Result<Vec<String>, Error> {
+    let (sent, dns) = (allowed_ips(roster.file(), client), dns(roster.file(), client));
     let facts = tunnel::server::facts(&file.interface)?;
     let endpoint = file.contents.public_endpoint.as_ref().and_then(PublicEndpoint::address);
-    let notes = families::notes(sent, pools, facts.families(), facts.free(Chance::new(random::fill)));
+    let notes = families::notes(&sent, &roster.networks(), facts.families(), facts.free(Chance::new(random::fill)));
+    let lost = families::lost_name_servers(&dns, &sent, facts.families());
     let moved = families::moved(endpoint, &facts.public_addresses());
-    Ok(notes.into_iter().chain(moved).map(|note| format!("Warning: {note}")).collect())
+    Ok(notes.into_iter().chain(lost).chain(moved).map(|note| format!("Warning: {note}")).collect())
 }
 
 fn report<T>(which: &Which, names: &[String], done: &str, edited: &Done<T>) -> Result<ExitCode, CliError> {

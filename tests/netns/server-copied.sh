@@ -32,8 +32,6 @@ bad linerate client add laptop
 said "what makes one" "Address has no length.*server set --pool"
 no_server set --pool 10.14.0.0/16
 said "why not" "does not contain the server's own address, 10.13.13.1/32"
-no_server set --pool fd00:13::/64
-said "why not" "the server has no address of this family: add one"
 server set --pool 10.13.13.0/24
 expect "the interface's address" "10.13.13.1/24" "$(ip -n h1 -4 -o addr show dev wg0 | awk '{ print $4 }')"
 
@@ -47,6 +45,19 @@ no_ping laptop 198.51.100.2
 sed -i "s/^#! Gateway.*/#! Gateway = auto/" $file
 good linerate reload wg0
 pings laptop 198.51.100.2
+no_server set --pool fd00:13::1/64
+said "why not" "write fd00:13::/64"
+server set --pool fd00:13::/64
+said "who has an address of it" "clients that are there keep their addresses"
+wait_for 5 "the interface's address of the other family" eval '[[ $(ip -n h1 -6 -o addr show dev wg0 scope global) == *fd00:13::1/64* ]]'
+good linerate client add phone
+said "its addresses" "added phone with 10.13.13.3, fd00:13::3"
+pings laptop 198.51.100.2
+say "the address that client files name is another host's"
+sed -i "s/^#! PublicEndpoint.*/#! PublicEndpoint = 203.0.113.9/" $file
+good linerate client add tablet
+said "where clients are sent" "client files name 203.0.113.9, and this host has 203.0.113.5.*server set --endpoint 203.0.113.5"
+server set --endpoint 203.0.113.5
 at laptop "$LINERATE" down "$WORK/wg9.conf" 2>>"$SCENARIO_LOGS/said.log"
 
 say "removal without a record"

@@ -122,11 +122,11 @@ no_server init --answers "$WORK/answers"
 said "the mistake" "endpoint is"
 all_as_before "answers"
 
-say "without IPv6, and behind a NAT"
+say "without a default route for IPv6, and behind a NAT"
 ip -n h1 -6 route delete default
 server init --no-start
 said "not up" "not up"
-expect "addresses" 1 "$(shown '.addresses|length')"
+expect "addresses" 2 "$(shown '.addresses|length')"
 expect "running" false "$(shown .running)"
 server remove
 ip -n h1 -6 route add default via 2001:db8:1::1

@@ -28,6 +28,7 @@ ipv6() {
 }
 route() { ip -n h1 route del default dev wg1 table "$(table_of_tunnel)"; }
 mtu() { ip -n h1 link set wg1 mtu 1300; }
+mark() { on h1 wg set wg1 fwmark 0x77; }
 tables() { on h1 nft flush ruleset; }
 down() { ip -n h1 link set wg1 down; }
 table_of_tunnel() { ip -n h1 route show table all default dev wg1 | sed -n 's/.* table \([0-9]*\).*/\1/p' | head -n 1; }
@@ -41,6 +42,7 @@ sorted_state() {
   ip -n h1 -6 rule show
   on h1 nft -s list tables | sort
   ip -n h1 link show wg1 | grep -o 'mtu [0-9]*'
+  on h1 wg show wg1 fwmark
 }
 is_restored() { diff <(sorted_state) "$WORK/up" >"$WORK/difference"; }
 nothing_beside() { # WHEN
@@ -56,7 +58,7 @@ nothing_beside "up"
 sorted_state >"$WORK/up"
 good linerate reload wg1
 said "an untouched tunnel" "nothing has changed"
-for what in rules link addresses ipv6 route mtu tables down; do
+for what in rules link addresses ipv6 route mtu mark tables down; do
   $what
   ! is_restored || fail "$what: nothing was removed"
   bad linerate status wg1 --check

@@ -25,11 +25,15 @@ while read -r -a rule; do
   good linerate up wg1
   said "up" "the rule ${rule[1]} .* comes before those of the tunnel"
   outside "beside the rule" 3
+  bad linerate status wg1 --check
+  good linerate status wg1
+  said "status" "the rule ${rule[1]} .* comes before those of the tunnel: .* leave through e1"
   doctor h1 wg1
   [[ " $FOUND " == *" route-elsewhere "* ]] || fail "doctor finds '$FOUND'"
   tells "linerate plan"
   ip -n h1 rule del "${rule[@]}"
   outside "without it" 0
+  good linerate status wg1 --check
   good linerate down wg1
   is_gone wg1
 

@@ -101,6 +101,7 @@ pub const KINDS: &[Kind] = &[
     error("reverse-path-filter"),
     error("forwarding-off"),
     error("gateway-interface-missing"),
+    error("gateway-without-interface"),
     error("firewall-drops-forwarded"),
     error("firewall-drops-tunnel"),
     error("mtu-black-hole"),

@@ -261,7 +261,8 @@ fn too_large(evidence: &Evidence) -> Option<Finding> {
 /// For hosts that are gateways, by the tunnel's file or by rules for network address translation.
 fn forwarding(evidence: &Evidence) -> Vec<Finding> {
     let (host, tunnel) = (&evidence.host, &evidence.tunnel);
-    let mut findings: Vec<Finding> = gateway_missing(evidence).into_iter().collect();
+    let mut findings: Vec<Finding> =
+        gateway_missing(evidence).or_else(|| gateway_empty(evidence)).into_iter().collect();
     let families = [false, true].into_iter().filter(|is_v6| is_gateway(evidence, *is_v6));
     let mut forwarded = Vec::new();
     for is_v6 in families {
@@ -369,6 +370,28 @@ fn gateway_missing(evidence: &Evidence) -> Option<Finding> {
         remedy,
     );
     Some(if is_open { finding.with(Severity::Warning) } else { finding })
+}
+
+/// `Gateway = auto` that stands for no interface: the default route came after the tunnel, and is not followed.
+fn gateway_empty(evidence: &Evidence) -> Option<Finding> {
+    let (host, tunnel) = (&evidence.host, &evidence.tunnel);
+    let uplink = host.uplink.as_deref()?;
+    (tunnel.gateway_is_auto && tunnel.gateway.is_empty()).then(|| {
+        let file = tunnel.file.as_deref().unwrap_or("the tunnel's file");
+        Finding::new(
+            "gateway-without-interface",
+            &tunnel.name,
+            "this host is to be a gateway, and nothing is forwarded",
+            format!(
+                "Gateway = auto found no default route that it could trust; that of {uplink} came later, or comes from a \
+                 router advertisement, which any host on that link can send"
+            ),
+            format!(
+                "if {uplink} is the uplink, `#! Gateway = {uplink}` in {file}, then `linerate reload {}`",
+                tunnel.name
+            ),
+        )
+    })
 }
 
 fn forward_blocked(evidence: &Evidence, families: &[AddressFamily]) -> Option<Finding> {

@@ -337,6 +337,11 @@ const FAULTS: &[Fault] = &[
         e.tunnel.gateway = vec!["eth7".into()];
         e.host.uplink = None;
     }),
+    ("gateway-without-interface", |e| {
+        gateway(e);
+        (e.tunnel.gateway, e.tunnel.gateway_is_auto) = (Vec::new(), true);
+        e.host.uplink = Some("eth0".into());
+    }),
     ("firewall-drops-forwarded", |e| {
         gateway(e);
         e.host.links[0].mtu = 1480;

@@ -54,6 +54,8 @@ pub struct HostState {
 pub struct HostChanges {
     /// Its default routes.
     pub default_routes: bool,
+    /// The name of a link, which may be that of a default route, or a link is new.
+    pub names: bool,
     /// What a tunnel has set: its interface, addresses, routes, rules or firewall tables.
     pub tunnel: bool,
 }
@@ -61,6 +63,7 @@ pub struct HostChanges {
 impl BitOrAssign for HostChanges {
     fn bitor_assign(&mut self, other: Self) {
         self.default_routes |= other.default_routes;
+        self.names |= other.names;
         self.tunnel |= other.tunnel;
     }
 }

@@ -2,7 +2,7 @@
 
 use linerate_host::plan::{Hooks, Plan, PlanError, down, gateway, messages, reload, resume, undo, up};
 use linerate_host::spec::{Compat, Dns, Gateway, HostSpec, RouteConflict, Table};
-use linerate_host::state::HostState;
+use linerate_host::state::{HostState, Link};
 use linerate_host::step::{AddressFamily, FirewallFamily, Implementation, MAIN, Phase, Route, Rule, Step};
 
 #[test]
@@ -79,6 +79,19 @@ fn an_uplink_has_the_best_default_route_and_not_only_an_advertised_one() {
     assert_eq!(of(&[default(v6, "e0", 1024, 9), default(v6, "e1", 1024, 9)], Some(&["e0"])), ("e0".into(), 1));
     assert_eq!(of(&[default(v6, "e1", 1024, 9)], Some(&[])), ("".into(), 1));
     assert_eq!(of(&[default(v4, "e1", 100, 16)], Some(&["e0"])), ("e1".into(), 0));
+    // On a host that has no other link there is no way out but that one.
+    let only = |device: &str| {
+        let mut host = home();
+        host.links.retain(|link| link.name == "lo");
+        host.links.push(Link { name: device.into(), ..Link::default() });
+        host.routes = vec![default(v6, "e1", 1024, 9)];
+        let mut spec = tunnel(&["10.0.0.1/24"], &[], &[]);
+        spec.forwarding.gateway = Gateway::Auto;
+        gateway::resolve(&mut spec, &host, Some(&Gateway::Interfaces(Vec::new())));
+        spec.forwarding.gateway
+    };
+    assert_eq!(only("e1"), Gateway::Interfaces(vec!["e1".parse().expect("it is an interface")]));
+    assert_eq!(only("e0"), Gateway::Interfaces(Vec::new()));
     // An on-link prefix `::/0` does not make an uplink either.
     assert_eq!(of(&[default(v4, "e0", 100, 16), default(v6, "e1", 256, 2)], None), ("e0".into(), 1));
 }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use linerate_control::document::{Document, InvalidValue, Section, SectionKind, Setting};
 use linerate_control::tunnel_file::{PublicEndpoint, settings};
 
-use crate::init::{conflict, list};
+use crate::init::{conflict, is_public, list};
 
 /// What to change.
 #[derive(Clone, Debug, Default)]
@@ -56,16 +56,26 @@ impl Changes {
             let own = addresses(document);
             // An address without a length, as some tools write it, has no network yet: the pool becomes its network.
             let mut before = networks.to_vec();
+            let mut added: Vec<IpNet> = Vec::new();
             for pool in &self.pools {
                 let has_family = |net: &&IpNet| net.addr().is_ipv4() == pool.addr().is_ipv4();
                 if !before.iter().any(|net| has_family(&net)) {
                     let single: Vec<IpNet> = own.iter().filter(has_family).copied().collect();
-                    before.push(bare(*pool, &single)?);
+                    if single.is_empty() {
+                        added.push(first_host(*pool)?);
+                        before.push(*pool);
+                    } else {
+                        before.push(bare(*pool, &single)?);
+                    }
                 }
             }
             let mut wider = before.clone();
             self.pools.iter().try_for_each(|pool| widen(&mut wider, *pool, taken))?;
             resize_addresses(document, &before, &wider)?;
+            for address in &added {
+                document.insert(section, &settings::ADDRESS, &address.to_string())?;
+                translate(document, section, address)?;
+            }
             document.unset(section, &settings::POOL);
             document.set(section, &settings::POOL, &list(&wider))?;
         }
@@ -108,11 +118,35 @@ fn set_port(document: &mut Document, section: usize, port: u16) -> Result<(), In
 fn bare(pool: IpNet, own: &[IpNet]) -> Result<IpNet, ChangeError> {
     let refuse = |why: String| Err(ChangeError::Pool { network: pool, why });
     match own.iter().find(|address| pool.contains(*address)) {
+        Some(address) if address.addr() == pool.trunc().addr() => refuse(format!(
+            "the server's own address, {}, would be that of the network itself: choose one that begins before it",
+            address.addr()
+        )),
         Some(address) => Ok(address.trunc()),
-        None if own.is_empty() => {
-            refuse("the server has no address of this family: add one to Address first".to_owned())
-        }
         None => refuse(format!("it does not contain the server's own address, {}", list(own))),
+    }
+}
+
+/// The server's address in a pool of a family that it has no address of: the first.
+fn first_host(pool: IpNet) -> Result<IpNet, ChangeError> {
+    let longest = pool.max_prefix_len() - 2;
+    match pool.trunc().hosts().find(|host| *host != pool.trunc().addr()) {
+        Some(first) if pool.prefix_len() <= longest && pool.prefix_len() > 0 => {
+            Ok(IpNet::new_assert(first, pool.prefix_len()))
+        }
+        _ => Err(ChangeError::Pool { network: pool, why: format!("its length must be from 8 to {longest}") }),
+    }
+}
+
+/// Has a private network that is new in the tunnel translated, where that of the other family is.
+fn translate(document: &mut Document, section: usize, address: &IpNet) -> Result<(), InvalidValue> {
+    let other = if address.addr().is_ipv4() { "ipv6" } else { "ipv4" };
+    let interfaces = document.sections().iter().filter(|section| section.kind() == SectionKind::Interface);
+    let entries: Vec<_> = interfaces.flat_map(Section::entries).filter(|it| it.is(&settings::MASQUERADE)).collect();
+    let is_other = entries.last().is_some_and(|entry| entry.value().eq_ignore_ascii_case(other.as_bytes()));
+    match is_other && !is_public(address.addr()) {
+        true => document.set(section, &settings::MASQUERADE, "both"),
+        false => Ok(()),
     }
 }
 
@@ -150,7 +184,9 @@ fn widen(networks: &mut Vec<IpNet>, pool: IpNet, taken: &[IpNet]) -> Result<(), 
         return refuse("its length must be at least 8".to_owned());
     }
     if let Some(other) = conflict(&pool, taken) {
-        return refuse(format!("this host, or the file of another tunnel, uses {other}"));
+        return refuse(format!(
+            "this host, or the file of another tunnel, uses {other}. Remove that, or free addresses: `linerate client remove`"
+        ));
     }
     networks[first] = pool;
     let mut index = 0;
@@ -247,8 +283,31 @@ mod tests {
         assert!(
             refused("10.13.13.1", "10.14.0.0/16").contains("does not contain the server's own address, 10.13.13.1/32")
         );
-        assert!(refused("10.13.13.1", "fd00::/64").contains("no address of this family: add one"));
         assert!(refused("10.13.13.1", "10.13.13.1/24").contains("write 10.13.13.0/24"));
+        assert!(refused("10.13.13.0/31", "10.13.13.0/24").contains("begins before it"));
+        assert_eq!(with("10.13.13.0/31", &["10.13.0.0/16"]), Ok("Address = 10.13.13.0/16true".to_owned()));
+    }
+
+    #[test]
+    fn a_pool_of_a_family_that_the_tunnel_lacks_gives_the_server_an_address_of_it() {
+        let with = |pool: &str, taken: &[&str]| {
+            let text = "[Interface]\nAddress = 10.7.4.1/24\n#! Masquerade = ipv4\n[Peer]\nPublicKey = x\n";
+            let mut document = Document::parse(text.as_bytes());
+            let applied = pools(&[pool]).apply(&mut document, &nets(&["10.7.4.0/24"]), &nets(taken));
+            let text = String::from_utf8(document.to_bytes().to_vec()).unwrap();
+            applied.map(|()| text).map_err(|error| error.to_string())
+        };
+        let local = with("fd00:7::/64", &[]).unwrap();
+        for line in ["10.7.4.1/24", "fd00:7::1/64", "Pool = 10.7.4.0/24, fd00:7::/64", "Masquerade = both"] {
+            assert!(local.contains(line), "{local}");
+        }
+        let public = with("2001:db8:5::/64", &[]).unwrap();
+        assert!(public.contains("2001:db8:5::1/64") && public.contains("Masquerade = ipv4"), "{public}");
+        assert!(with("fd00:7::1/64", &[]).unwrap_err().contains("write fd00:7::/64"));
+        assert!(with("fd00:7::/64", &["fd00:7::/48"]).unwrap_err().contains("uses fd00:7::/48"));
+        for small in ["fd00:7::/127", "fd00:7::/128"] {
+            assert!(with(small, &[]).unwrap_err().contains("must be"), "{small}");
+        }
     }
 
     #[test]

@@ -10,6 +10,9 @@ use linerate_control::interface::InterfaceName;
 use linerate_control::keys::SecretKey;
 use linerate_control::tunnel_file::{Diagnostic, NoNames, PublicEndpoint, Severity, TunnelFile, settings};
 
+use crate::client_file::everything;
+use crate::families::{self, Free, HostFamilies};
+
 /// The port of a new server: firewalls, providers and guides know it, and WireGuard answers no one without a key, so
 /// another port hides nothing.
 pub const PORT: u16 = 51820;
@@ -44,6 +47,8 @@ pub struct Facts {
     pub uplink4: Option<Uplink>,
     /// The interface of the default route of IPv6; none if IPv6 is off.
     pub uplink6: Option<Uplink>,
+    /// IPv6 is off: no interface gets an address.
+    pub ipv6_is_off: bool,
     /// Prefixes that are routed to this host: it has a route for them that leads nowhere.
     pub routed: Vec<RoutedPrefix>,
     /// The prefix of this host's unique local addresses (RFC 4193), a /48.
@@ -79,6 +84,16 @@ pub struct Chance {
     pub pool: u16,
     /// The 40 bits of a prefix of unique local addresses.
     pub local_prefix: [u8; 5],
+}
+
+impl Chance {
+    /// Random numbers of `fill`.
+    pub fn new(fill: impl FnOnce(&mut [u8])) -> Self {
+        let mut bytes = [0; 7];
+        fill(&mut bytes);
+        let [high, low, local_prefix @ ..] = bytes;
+        Self { pool: u16::from_be_bytes([high, low]), local_prefix }
+    }
 }
 
 /// A server to be made.
@@ -190,7 +205,20 @@ pub fn decide(
         let outside = endpoint.port().unwrap_or(port);
         notes.push(format!("the router in front of this host has to forward UDP port {outside} to port {port} here"));
     }
+    if wishes.endpoint.is_none() && endpoint.address().is_some_and(|address| address.is_ipv6()) {
+        notes.push(format!(
+            "clients in networks without IPv6 do not reach it, because {endpoint} is the only public address of this host; \
+             `--endpoint NAME` may name one of IPv4 that is forwarded here"
+        ));
+    }
     let client_defaults = client_defaults(wishes, facts, pool6.is_some(), &masquerade, &mut notes);
+    let pools: Vec<IpNet> = [IpNet::from(pool4)].into_iter().chain(pool6.map(IpNet::from)).collect();
+    let sent = sent(&client_defaults, &pools);
+    notes.extend(families::notes(&sent, &pools, facts.families(), facts.free(chance)));
+    let dns = client_defaults.iter().find(|(setting, _)| *setting == settings::CLIENT_DNS);
+    let dns: Vec<String> =
+        dns.iter().flat_map(|(_, words)| words.split(',')).map(|word| word.trim().to_owned()).collect();
+    notes.extend(families::lost_name_servers(&dns, &sent, facts.families()));
     Ok(NewServer {
         interface: interface.clone(),
         endpoint,
@@ -205,11 +233,45 @@ pub fn decide(
     })
 }
 
+/// What clients send through the tunnel.
+fn sent(client_defaults: &[(Setting, String)], pools: &[IpNet]) -> Vec<IpNet> {
+    match client_defaults.iter().find(|(setting, _)| *setting == settings::CLIENT_ALLOWED_IPS) {
+        Some((_, networks)) => networks.split(',').filter_map(|network| network.trim().parse().ok()).collect(),
+        None => everything(pools),
+    }
+}
+
+impl Facts {
+    /// The families that the host has.
+    pub fn families(&self) -> HostFamilies {
+        let Self { uplink4, uplink6, ipv6_is_off, .. } = self;
+        HostFamilies { ipv4: uplink4.is_some(), ipv6: uplink6.is_some(), ipv6_is_off: *ipv6_is_off }
+    }
+
+    /// The public addresses of the interfaces with the default routes.
+    pub fn public_addresses(&self) -> Vec<IpAddr> {
+        let uplinks = self.uplink4.iter().chain(&self.uplink6);
+        let mut addresses: Vec<IpAddr> = uplinks.flat_map(|uplink| &uplink.addresses).copied().collect();
+        addresses.retain(|address| is_public(*address));
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+
+    /// Networks that a tunnel without one of the families may get.
+    pub fn free(&self, chance: Chance) -> Free {
+        let pool6 = free_subnet(local_prefix_of(self, chance), &self.taken);
+        Free { pool4: free_pool(chance.pool, &self.taken), pool6 }
+    }
+}
+
 /// The public address of the default route's interface: of IPv4, which more clients reach, else of IPv6 if that is all
-/// there is. A host with a private IPv4 address and a public one of IPv6 is reached by either only if somebody has
+/// there is. IPv4 that a CLAT makes of IPv6 (RFC 6877), or without an address, is not there. A host with a private IPv4 address and a public one of IPv6 is reached by either only if somebody has
 /// opened its router, so the user is asked.
 fn public_endpoint(facts: &Facts) -> Result<PublicEndpoint, InitError> {
-    let uplink = facts.uplink4.as_ref().or(facts.uplink6.as_ref());
+    let has_ipv4 = |uplink: &&Uplink| !uplink.addresses.iter().all(|address| is_of_clat(*address));
+    let uplink4 = facts.uplink4.as_ref();
+    let uplink = uplink4.filter(has_ipv4).or(facts.uplink6.as_ref()).or(uplink4);
     let addresses = || uplink.iter().flat_map(|uplink| &uplink.addresses).copied();
     let public = addresses().find(|address| is_public(*address));
     public.map(PublicEndpoint::from).ok_or_else(|| InitError::NoPublicAddress {
@@ -242,7 +304,7 @@ fn client_defaults(
     let is_reached = |address: &&IpAddr| {
         let (is_ipv4, family) = (address.is_ipv4(), if address.is_ipv4() { "ipv4" } else { "ipv6" });
         let is_translated = ["both", family].contains(&masquerade);
-        (is_ipv4 || has_ipv6)
+        (is_ipv4 || (has_ipv6 && facts.uplink6.is_some()))
             && (is_public(**address) || is_translated)
             && !is_of(**address, &facts.uplink4, &facts.uplink6)
     };
@@ -275,10 +337,16 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
             let shared = first == 100 && (64..128).contains(&second);
             let benchmark = first == 198 && (18..20).contains(&second);
             let elsewhere = address.is_private() || address.is_loopback() || address.is_link_local();
-            !elsewhere && !shared && !benchmark && first != 0 && first < 224
+            let is_clat = is_of_clat(address.into());
+            !elsewhere && !is_clat && !shared && !benchmark && first != 0 && first < 224
         }
         IpAddr::V6(address) => address.segments()[0] & 0xe000 == 0x2000,
     }
+}
+
+/// Whether an address is one of those that an interface has whose IPv4 is translated to IPv6 (RFC 7335).
+fn is_of_clat(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(address) if address.octets()[..3] == [192, 0, 0])
 }
 
 fn is_unique_local(address: Ipv6Addr) -> bool {
@@ -352,11 +420,15 @@ fn pool6(
     if let Some(prefix) = wishes.prefix6 {
         return Ok((Some(wished_pool6(prefix, facts)?), None));
     }
-    if !wishes.ipv6.unwrap_or(facts.uplink6.is_some()) {
-        if wishes.ipv6.is_none() {
-            notes.push("this host has no default route for IPv6, so there is none in the tunnel".to_owned());
-        }
+    if !wishes.ipv6.unwrap_or(!facts.ipv6_is_off) {
         return Ok((None, None));
+    }
+    if facts.uplink6.is_none() && wishes.ipv6.is_none() {
+        notes.push(
+            "this host has no default route for IPv6: what clients send by IPv6 goes into the tunnel, so that none goes \
+             past it, and is answered with an error; `--no-ipv6` leaves it out"
+                .to_owned(),
+        );
     }
     let usable = || facts.routed.iter().filter(|routed| routed.prefix.prefix_len() <= 64);
     let permanent = usable().filter(|routed| routed.permanent);
@@ -370,7 +442,7 @@ fn pool6(
             routed.prefix
         ));
     }
-    let local = facts.local_prefix.unwrap_or_else(|| local_prefix(chance.local_prefix));
+    let local = local_prefix_of(facts, chance);
     let pool = free_subnet(local, &facts.taken).ok_or(InitError::NoPrefix6(local))?;
     Ok((Some(pool), Some(local)))
 }
@@ -400,6 +472,11 @@ fn wished_pool6(prefix: Ipv6Net, facts: &Facts) -> Result<Ipv6Net, InitError> {
         return free_subnet(prefix, &facts.taken).ok_or(InitError::NoPrefix6(prefix));
     }
     not_taken(prefix.into(), &facts.taken).map(|()| prefix)
+}
+
+/// The prefix of this host's unique local addresses, which is a new one if it has none.
+fn local_prefix_of(facts: &Facts, chance: Chance) -> Ipv6Net {
+    facts.local_prefix.unwrap_or_else(|| local_prefix(chance.local_prefix))
 }
 
 /// The prefix with these 40 bits (RFC 4193, section 3.1).
@@ -536,11 +613,16 @@ mod tests {
     }
 
     #[test]
-    fn without_a_default_route_for_ipv6_there_is_none_in_the_tunnel_unless_it_is_wished() {
+    fn without_a_default_route_for_ipv6_it_ends_in_the_tunnel_and_where_it_is_off_it_is_said_to_go_past() {
         let facts = Facts { uplink6: None, ..vps() };
+        let server = decide(&Wishes::default(), &facts).unwrap();
+        assert_eq!((server.pool6.is_some(), &*server.masquerade), (true, "both"));
+        assert!(server.notes[0].contains("answered with an error"), "{:?}", server.notes);
+        let facts = Facts { uplink6: None, ipv6_is_off: true, ..vps() };
         let server = decide(&Wishes::default(), &facts).unwrap();
         assert_eq!((server.pool6, &*server.masquerade), (None, "ipv4"));
         assert_eq!(server.addresses().len(), 1);
+        assert!(server.notes[0].contains("IPv6 of clients goes past the tunnel"), "{:?}", server.notes);
         let wishes = Wishes { ipv6: Some(true), ..Wishes::default() };
         assert!(decide(&wishes, &facts).unwrap().pool6.is_some());
         let wishes = Wishes { ipv6: Some(false), ..Wishes::default() };
@@ -567,7 +649,14 @@ mod tests {
     #[test]
     fn a_host_with_ipv6_alone_is_reached_by_ipv6() {
         let facts = Facts { uplink4: None, uplink6: uplink("eth0", &["fd00::1", "2001:db8:1::5"]), ..vps() };
-        assert_eq!(decide(&Wishes::default(), &facts).unwrap().endpoint.to_string(), "[2001:db8:1::5]");
+        let server = decide(&Wishes::default(), &facts).unwrap();
+        assert_eq!(server.endpoint.to_string(), "[2001:db8:1::5]");
+        assert!(server.notes[0].contains("networks without IPv6 do not reach it"), "{:?}", server.notes);
+        assert!(server.notes[1].contains("no default route for IPv4"), "{:?}", server.notes);
+        for no_ipv4 in [&["192.0.0.1"][..], &[]] {
+            let facts = Facts { uplink4: uplink("clat0", no_ipv4), ..vps() };
+            assert_eq!(decide(&Wishes::default(), &facts).unwrap().endpoint.to_string(), "[2001:db8:1::5]");
+        }
     }
 
     #[test]

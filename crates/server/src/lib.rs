@@ -8,6 +8,7 @@
 pub mod change;
 mod client_file;
 pub mod expiry;
+pub mod families;
 pub mod import;
 pub mod init;
 mod name;

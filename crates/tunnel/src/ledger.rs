@@ -165,6 +165,12 @@ impl Ledger {
         steps
     }
 
+    /// The step that has set the mark of the device, if that has another one, `there`.
+    pub(crate) fn lost_mark(&self, there: u32) -> Option<Step> {
+        let set = self.in_force().into_iter().rfind(|step| matches!(step, Step::SetFwmark { .. }))?;
+        matches!(set, Step::SetFwmark { fwmark, .. } if fwmark != there).then_some(set)
+    }
+
     /// The table of the gateway.
     pub(crate) fn gateway_table(&self) -> Option<&GatewayTable> {
         last_gateway_table(&self.steps)

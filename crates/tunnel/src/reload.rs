@@ -83,7 +83,8 @@ pub(crate) fn reload_locked(
     } else {
         ledger.adopt_restrictions();
     }
-    let running = state_of(name)?;
+    let mut running = state_of(name)?;
+    let restored = restore_mark(name, &ledger, &mut running)?;
 
     let names = NamedEndpoints::resolve(file);
     // What `up --fix-firewall` asked for holds until `down`.
@@ -140,7 +141,8 @@ pub(crate) fn reload_locked(
         || file.has_deferred_routes(&ledger.spec) || (file.opens_firewalls(&ledger.spec) && !opened_firewalls);
     let is_missing = || is_confined() || background::is_missing(name);
     let needs_supervisor = file.needs_supervisor(ledger.compat) && !ledger.supervised && is_missing();
-    Ok(Reloaded { peers: update.peers.len(), steps, messages: messages(&update, &running), needs_supervisor })
+    let messages = restored.into_iter().chain(messages(&update, &running)).collect();
+    Ok(Reloaded { peers: update.peers.len(), steps, messages, needs_supervisor })
 }
 
 fn state_of(interface: &InterfaceName) -> Result<DeviceState, Error> {
@@ -150,6 +152,20 @@ fn state_of(interface: &InterfaceName) -> Result<DeviceState, Error> {
 
 fn set(interface: &InterfaceName, update: &DeviceUpdate) -> Result<(), ClientError> {
     limits::set(interface.as_str(), update).map(drop)
+}
+
+/// Gives the device the mark that the tunnel's rules are for, if another program has given it another; returns what is to
+/// be said. This comes before the plan, which takes that mark for granted.
+fn restore_mark(
+    interface: &InterfaceName,
+    ledger: &Ledger,
+    running: &mut DeviceState,
+) -> Result<Option<String>, Error> {
+    let Some(Step::SetFwmark { fwmark, .. }) = ledger.lost_mark(running.fwmark) else { return Ok(None) };
+    let update = DeviceUpdate { fwmark: Some(fwmark), ..DeviceUpdate::default() };
+    set(interface, &update).map_err(|error| refused(&error, &update, running))?;
+    running.fwmark = fwmark;
+    Ok(Some(format!("it marks its datagrams with {fwmark:#x} again")))
 }
 
 /// Opens a connection for one request: boringtun closes it after its reply.

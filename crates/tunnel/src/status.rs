@@ -63,6 +63,9 @@ pub struct Status {
     /// What the tunnel has set on this host and is not there any more, each as the command that sets it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
+    /// Rules of others that lead packets for its allowed IPs past it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bypassed: Vec<String>,
     /// What its supervisor cannot do at present.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub supervisor: Vec<String>,
@@ -222,6 +225,7 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
     };
     let file_only = file_only(name, ledger.as_ref());
     let link = state.link(name);
+    let answered = matches!(implementation, RunBy::Daemon | RunBy::Kernel);
     Status {
         interface: name.to_owned(),
         implementation,
@@ -235,20 +239,28 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         link_down: link.is_some_and(|link| !link.up),
         no_private_key: device.private_key.is_none() && !device.peers.is_empty(),
         not_listening: implementation == RunBy::Daemon && is_not_listening(name),
-        lost: ledger.as_ref().map_or_else(Vec::new, |ledger| lost(ledger, state)),
+        lost: ledger.as_ref().map_or_else(Vec::new, |ledger| lost(ledger, answered.then_some(&device), state)),
+        bypassed: ledger.as_ref().map_or_else(Vec::new, |ledger| bypassed(ledger, state)),
         supervisor: name.parse().map_or_else(|_| Vec::new(), |name| ledger::troubles(ledger::directory(), &name)),
         peers: peers(&device, &file_only, now),
     }
 }
 
-/// What the host has lost of a tunnel that is up. A link that is down, and what goes with that, is told by itself.
-fn lost(ledger: &Ledger, state: &HostState) -> Vec<String> {
+/// What leads packets past a tunnel.
+fn bypassed(ledger: &Ledger, state: &HostState) -> Vec<String> {
+    plan::bypasses(&ledger.in_force(), state).iter().map(ToString::to_string).collect()
+}
+
+/// What the host and the device have lost of a tunnel that is up. A link that is down, and what goes with that, is told by
+/// itself.
+fn lost(ledger: &Ledger, device: Option<&DeviceState>, state: &HostState) -> Vec<String> {
     let is_up = state.link(&ledger.spec.interface).is_some_and(|link| link.up);
     if !is_up || !ledger.complete || !ledger.pending.is_empty() {
         return Vec::new();
     }
     let in_force = ledger.in_force();
-    let lost: Vec<Step> = plan::lost(&in_force, state).into_iter().cloned().collect();
+    let mut lost: Vec<Step> = plan::lost(&in_force, state).into_iter().cloned().collect();
+    lost.extend(device.and_then(|device| ledger.lost_mark(device.fwmark)));
     plan::messages::as_commands(&lost)
 }
 
@@ -387,7 +399,7 @@ impl Status {
     /// Whether there is a problem with the tunnel itself rather than with a peer.
     fn has_problem(&self) -> bool {
         let flags = [self.link_down, self.no_private_key, self.not_listening, self.hook_failed];
-        flags.contains(&true) || !self.lost.is_empty() || !self.supervisor.is_empty()
+        flags.contains(&true) || !self.lost.is_empty() || !self.bypassed.is_empty() || !self.supervisor.is_empty()
     }
 }
 
@@ -429,6 +441,7 @@ mod tests {
             no_private_key: false,
             not_listening: false,
             lost: Vec::new(),
+            bypassed: Vec::new(),
             supervisor: Vec::new(),
             peers: peers(&device, &file_only, Duration::from_secs(10_000)),
         }

@@ -135,7 +135,8 @@ fn problems(status: &Status) -> Vec<Cow<'_, str>> {
         [first, more @ ..] => Some(format!("another program removed `{first}` and {} more", more.len())),
     };
     let lost = lost.map(|lost| format!("{lost}: `linerate reload {}` restores that", status.interface).into());
-    of_tunnel.chain(lost).chain(status.supervisor.iter().map(|trouble| printable(trouble))).collect()
+    let bypassed = status.bypassed.iter().map(|bypass| bypass.as_str().into());
+    of_tunnel.chain(lost).chain(bypassed).chain(status.supervisor.iter().map(|trouble| printable(trouble))).collect()
 }
 
 #[cfg(test)]

@@ -126,6 +126,7 @@ pub(crate) mod tests {
             no_private_key: false,
             not_listening: false,
             lost: Vec::new(),
+            bypassed: Vec::new(),
             supervisor: Vec::new(),
             peers,
         }

@@ -215,7 +215,7 @@ impl HostWatch {
         while self.monitor.next().is_some() {
             any = true;
         }
-        HostChanges { default_routes: any && self.defaults.have_changed(), tunnel: false }
+        HostChanges { default_routes: any && self.defaults.have_changed(), ..HostChanges::default() }
     }
 
     /// The descriptors that become readable with a change.

@@ -1,5 +1,6 @@
 //! Notices changes of what tunnels depend on: the host's default routes, and what a tunnel has set on the host.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -8,9 +9,10 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{RecvFlags, recv};
 
 use linerate_netlink::rtnetlink::*;
-use linerate_netlink::{Message, RECEIVE_BUFFER, attribute, messages, u32_at, u32_of};
+use linerate_netlink::{Message, NetlinkError, RECEIVE_BUFFER, attribute, messages, u32_at, u32_of};
 
-use super::{NETLINK_NETFILTER, NETLINK_ROUTE};
+use super::socket::NetlinkSocket;
+use super::{NETLINK_NETFILTER, NETLINK_ROUTE, links};
 use crate::state::HostChanges;
 use crate::step::MAIN;
 
@@ -20,6 +22,7 @@ pub struct HostWatch {
     routing: netlink_sys::Socket,
     /// None where the kernel has no netfilter, or does not let this process listen to it.
     filter: Option<netlink_sys::Socket>,
+    names: Names,
     received: Vec<u8>,
 }
 
@@ -29,8 +32,11 @@ impl HostWatch {
     /// # Errors
     /// There is no socket.
     pub fn new() -> io::Result<Self> {
+        // The socket first, so that no change is missed.
+        let routing = listening(NETLINK_ROUTE, ROUTING_GROUPS)?;
         Ok(Self {
-            routing: listening(NETLINK_ROUTE, ROUTING_GROUPS)?,
+            routing,
+            names: Names::of_host()?,
             filter: listening(NETLINK_NETFILTER, NFTABLES_GROUP).ok(),
             received: vec![0; RECEIVE_BUFFER],
         })
@@ -40,8 +46,11 @@ impl HostWatch {
     pub fn clear(&mut self, interface: &str) -> HostChanges {
         let index = name_to_index(&self.routing, interface).ok();
         let mut changes = HostChanges::default();
-        let read = |message: &Message<'_>| changes_by(message, index);
-        drain(&self.routing, &mut self.received, &mut changes, read);
+        let names = &mut self.names;
+        drain(&self.routing, &mut self.received, &mut changes, |message| HostChanges {
+            names: names.have_changed(message),
+            ..changes_by(message, index)
+        });
         if let Some(filter) = &self.filter {
             let any = HostChanges { tunnel: true, ..HostChanges::default() };
             drain(filter, &mut self.received, &mut changes, |_| any);
@@ -72,16 +81,40 @@ fn drain(
     socket: &netlink_sys::Socket,
     buffer: &mut [u8],
     changes: &mut HostChanges,
-    read: impl Fn(&Message<'_>) -> HostChanges,
+    mut read: impl FnMut(&Message<'_>) -> HostChanges,
 ) {
     loop {
         match recv(socket, &mut *buffer, RecvFlags::DONTWAIT) {
             Ok((length, _)) => messages(&buffer[..length]).for_each(|message| *changes |= read(&message)),
             Err(Errno::INTR) => {}
             // Messages were lost.
-            Err(Errno::NOBUFS) => *changes |= HostChanges { default_routes: true, tunnel: true },
+            Err(Errno::NOBUFS) => *changes |= HostChanges { default_routes: true, names: true, tunnel: true },
             Err(_) => return,
         }
+    }
+}
+
+/// The names of links by their indices. A link that gets another name keeps its routes, and one that comes back, as a USB
+/// stick does, has lost its sysctls: the kernel tells only of the link.
+struct Names(HashMap<u32, String>);
+
+impl Names {
+    fn of_host() -> io::Result<Self> {
+        let links = NetlinkSocket::open(NETLINK_ROUTE)?.list(links::list(), links::read);
+        let links = links.map_err(NetlinkError::into_io_error)?;
+        Ok(Self(links.into_iter().map(|link| (link.index, link.name)).collect()))
+    }
+
+    /// Whether a link is new or has another name than before.
+    fn have_changed(&mut self, message: &Message<'_>) -> bool {
+        let Self(names) = self;
+        if message.kind == RTM_DELLINK {
+            u32_at(message.payload, 4).and_then(|index| names.remove(&index));
+            return false;
+        }
+        let Some(link) = links::read(message) else { return false };
+        let name = link.name.clone();
+        names.insert(link.index, link.name).is_none_or(|before| before != name)
     }
 }
 
@@ -91,6 +124,7 @@ fn changes_by(message: &Message<'_>, index: Option<u32>) -> HostChanges {
         RTM_NEWROUTE | RTM_DELROUTE => HostChanges {
             default_routes: is_default_route(message.payload),
             tunnel: index.is_some() && outgoing(message.payload) == index,
+            ..HostChanges::default()
         },
         // `struct ifinfomsg` and `struct ifaddrmsg`: the index is the fifth byte and the three after it.
         RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR => {
@@ -114,10 +148,11 @@ fn outgoing(payload: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use ipnet::IpNet;
+    use linerate_netlink::{Attributes, Request};
     use proptest::prelude::*;
 
     use super::super::hostile::{hostile_attributes, read_back};
-    use super::super::{links, routes, rules};
+    use super::super::{routes, rules};
     use super::*;
     use crate::step::{AddressFamily, Route, Rule};
 
@@ -145,7 +180,8 @@ mod tests {
             for request in [routes::add(&route, Some(5)), routes::delete(&route, Some(5))] {
                 let changes = |message: &Message<'_>| changes_by(message, Some(7));
                 read_back(request, |message| {
-                    assert_eq!(changes(message), HostChanges { default_routes: expected, tunnel: false }, "{to}");
+                    let changes = changes(message);
+                    assert_eq!((changes.default_routes, changes.tunnel), (expected, false), "{to}");
                 });
             }
         }
@@ -178,6 +214,24 @@ mod tests {
             protocol: 0,
         };
         read_back(rules::delete(&rule), |message| assert!(changes_by(message, None).tunnel));
+    }
+
+    #[test]
+    fn a_link_that_is_new_or_gets_another_name_is_told_from_one_that_changes_otherwise() {
+        let mut names = Names(HashMap::new());
+        let mut said = |kind, index: u32, name| {
+            let mut payload = vec![0; IFINFOMSG];
+            payload[4..8].copy_from_slice(&index.to_ne_bytes());
+            let attributes = Attributes::default().with_text(IFLA_IFNAME, name).with_u32(IFLA_MTU, 1500);
+            let mut changed = false;
+            read_back(Request::new(kind, 0, &payload, attributes), |message| changed = names.have_changed(message));
+            changed
+        };
+        assert!(said(RTM_NEWLINK, 2, "eth0"), "a new link");
+        assert!(!said(RTM_NEWLINK, 2, "eth0"), "another change");
+        assert!(said(RTM_NEWLINK, 2, "ens18"));
+        assert!(!said(RTM_DELLINK, 2, "ens18"));
+        assert!(said(RTM_NEWLINK, 2, "eth0"), "another link of the same index");
     }
 
     proptest! {

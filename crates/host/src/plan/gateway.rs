@@ -328,8 +328,9 @@ fn devices(spec: &HostSpec, state: &HostState) -> Option<Vec<String>> {
 /// Any host on a link can give the link an IPv6 default route by a router advertisement: as a router, or by announcing
 /// the on-link prefix `::/0`, which the kernel adds as its own route (`RTPROT_KERNEL`). So an advertisement alone does
 /// not make a link an uplink: the link needs another default route as well, or must be one of the uplinks `before`.
-/// There is one exception: if a tunnel comes up while all default routes of the host are advertised on a single link,
-/// that link is accepted, because the administrator trusts it by running `up` there.
+/// There are two exceptions while all default routes of the host are advertised on a single link: if a tunnel comes up, that
+/// link is accepted, because the administrator trusts it by running `up` there; and if the host has no other link, except for
+/// tunnels, because there is no way out but this one.
 #[derive(Default)]
 pub(super) struct Uplinks {
     pub(super) devices: Vec<String>,
@@ -376,10 +377,11 @@ impl Uplinks {
             .collect();
         advertised.sort();
         advertised.dedup_by_key(|(device, _)| *device);
-        let is_only_one = before.is_none() && uplinks.devices.is_empty() && advertised.len() == 1;
+        let is_only_one = uplinks.devices.is_empty() && advertised.len() == 1;
+        let is_trusted = |device: &str| before.is_none() || is_only_link(own, device, state);
         let was_used = |device: &str| matches!(before, Some(Gateway::Interfaces(names)) if names.iter().any(|name| name.as_str() == device));
         for (device, router) in advertised {
-            match is_only_one || was_used(device) {
+            match (is_only_one && is_trusted(device)) || was_used(device) {
                 true => uplinks.devices.push(device.clone()),
                 false => uplinks.unconfirmed.push(Unconfirmed { device: device.clone(), router }),
             }
@@ -388,6 +390,12 @@ impl Uplinks {
         uplinks.devices.dedup();
         uplinks
     }
+}
+
+/// Whether the host has no other link, except for tunnels. One that is down may be an uplink later.
+fn is_only_link(own: &str, device: &str, state: &HostState) -> bool {
+    let mut others = state.links.iter().filter(|link| ![own, device, "lo"].contains(&&*link.name));
+    others.all(|link| link.wireguard || link.tun)
 }
 
 /// Whether a router advertisement may have made this default route.

@@ -34,6 +34,7 @@ pub fn facts(own: &InterfaceName) -> Result<Facts, Error> {
         taken: taken(&state, &files),
         uplink4: uplink(&state, AddressFamily::V4),
         uplink6: has_ipv6.then(|| uplink(&state, AddressFamily::V6)).flatten(),
+        ipv6_is_off: !has_ipv6,
         routed: state.routes.iter().filter_map(routed).collect(),
         local_prefix: record::local_prefix()?,
         ports,

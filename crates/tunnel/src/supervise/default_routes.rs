@@ -24,11 +24,14 @@ impl Supervisor<'_> {
     /// Lets the tunnel follow default routes that have changed. Where that fails, it is tried again later.
     pub(super) fn follow_default_routes(&mut self) -> Result<(), Error> {
         let changed = std::mem::take(&mut self.changed.default_routes);
+        let renamed = std::mem::take(&mut self.changed.names);
+        // A link of the gateway that is there again does not forward.
+        self.changed.tunnel |= renamed;
         if !self.follows_default_routes || self.watch.is_none() {
             return Ok(());
         }
         let is_due = self.follow_failed.is_some_and(|failed| failed.elapsed() >= FOLLOW_AGAIN);
-        let missed = std::mem::take(&mut self.missed_default_routes);
+        let missed = std::mem::take(&mut self.missed_default_routes) | renamed;
         let differ = || reload::default_routes_differ(self.interface).unwrap_or(true);
         if !has_to_follow(changed, is_due, missed, differ) {
             return Ok(());
@@ -36,6 +39,7 @@ impl Supervisor<'_> {
         // One is removed and another added, of both families: all of that is one change.
         self.context.interruption.pause(&[], Some(SETTLE)).map_err(Error::system("cannot wait"))?;
         self.notice_changes();
+        self.changed.tunnel |= std::mem::take(&mut self.changed.names);
         self.changed.default_routes = false;
         let error = self.reload_host().err();
         if let Some(error) = &error {
@@ -95,7 +99,8 @@ const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Whether the tunnel is to follow default routes: those that have `changed`, also if they are as before, since an interface
 /// of the same name may be another one, which does not forward; where it `failed` a while ago, whose steps may be undone
-/// though the routes are those of the plan; and where a change may have been `missed`, if they `differ` from the plan.
+/// though the routes are those of the plan; and where a change may have been `missed`, or links have other names, if
+/// they `differ` from the plan.
 fn has_to_follow(changed: bool, failed: bool, missed: bool, differ: impl FnOnce() -> bool) -> bool {
     changed || failed || (missed && differ())
 }

@@ -13,12 +13,13 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use linerate_cli::{eprint_line, print};
 use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::tunnel_file::PublicEndpoint;
 use linerate_control::zeroizing::Buffer;
 use linerate_host::spec::Compat;
 use linerate_netio::random;
-use linerate_server::init::NAME_SERVERS;
+use linerate_server::init::{Chance, NAME_SERVERS};
 use linerate_server::{
-    Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, dns, expiry,
+    Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, dns, expiry, families,
 };
 use linerate_tunnel::{self as tunnel, ConfigFile, Context, Error, Options};
 use linerate_wg::keys;
@@ -107,6 +108,9 @@ fn add(arguments: &Add) -> Result<ExitCode, CliError> {
         }
         let files = to_files.write(added.iter().map(|added| (&added.client.name, &*added.text)))?;
         let mut notes = notes(roster, &properties, now);
+        if let Some(client) = roster.clients().last() {
+            notes.extend(of_host(file, roster, client)?);
+        }
         let missing = tunnel::server::missing_uplinks(file)?;
         if !missing.is_empty() {
             notes.push(format!(
@@ -509,6 +513,17 @@ fn notes(roster: &mut Roster, properties: &Properties, now: Timestamp) -> Vec<St
         ));
     }
     notes
+}
+
+/// What a person should know of the families that the host has, and of where clients like this one are sent.
+fn of_host(file: &ConfigFile, roster: &Roster, client: &Client) -> Result<Vec<String>, Error> {
+    let (sent, dns) = (allowed_ips(roster.file(), client), dns(roster.file(), client));
+    let facts = tunnel::server::facts(&file.interface)?;
+    let endpoint = file.contents.public_endpoint.as_ref().and_then(PublicEndpoint::address);
+    let notes = families::notes(&sent, &roster.networks(), facts.families(), facts.free(Chance::new(random::fill)));
+    let lost = families::lost_name_servers(&dns, &sent, facts.families());
+    let moved = families::moved(endpoint, &facts.public_addresses());
+    Ok(notes.into_iter().chain(lost).chain(moved).map(|note| format!("Warning: {note}")).collect())
 }
 
 fn report<T>(which: &Which, names: &[String], done: &str, edited: &Done<T>) -> Result<ExitCode, CliError> {

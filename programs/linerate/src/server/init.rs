@@ -263,10 +263,7 @@ fn decide(
     facts: &Facts,
     interruption: &Interruption,
 ) -> Result<NewServer, CliError> {
-    let mut bytes = [0; 7];
-    random::fill(&mut bytes);
-    let [high, low, local_prefix @ ..] = bytes;
-    let chance = Chance { pool: u16::from_be_bytes([high, low]), local_prefix };
+    let chance = Chance::new(random::fill);
     match init::decide(name, &wishes, facts, chance) {
         Err(unknown @ InitError::NoPublicAddress { .. }) if somebody_is_there() => {
             eprint_line(&unknown.reason());

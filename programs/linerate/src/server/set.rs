@@ -7,8 +7,10 @@ use ipnet::IpNet;
 use linerate_cli::{eprint_line, print};
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{PublicEndpoint, settings};
+use linerate_netio::random;
 use linerate_server::change::Changes;
-use linerate_server::init::Facts;
+use linerate_server::init::{Chance, Facts};
+use linerate_server::{everything, families};
 use linerate_tunnel::{self as tunnel, Applied, ConfigFile, Error, edit, ledger, server};
 use serde::Serialize;
 
@@ -31,7 +33,8 @@ pub(crate) struct SetArguments {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// A wider network for the clients' addresses: it has to contain the one of before, or the server's address if there was none
+    /// A wider network for the clients' addresses: it has to contain the one of before, or the server's address if there was
+    /// none; of a family that the tunnel lacks, the server gets its first address
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pool: Vec<IpNet>,
 
@@ -68,12 +71,15 @@ struct Before {
     listen_port: Option<u16>,
     endpoint: Option<String>,
     clients: Vec<String>,
+    /// How many addresses the server had.
+    addresses: usize,
 }
 
 impl Before {
     fn of(file: &ConfigFile) -> Result<Self, Error> {
         let listen_port = file.contents.listen_port;
-        Ok(Self { listen_port, endpoint: reached_at(file), clients: pool::client_names(file)? })
+        let addresses = file.contents.addresses.len();
+        Ok(Self { listen_port, endpoint: reached_at(file), clients: pool::client_names(file)?, addresses })
     }
 }
 
@@ -108,11 +114,13 @@ pub(super) fn run(arguments: &SetArguments) -> Result<ExitCode, CliError> {
         Ok((document, (is_same, Before::of(file)?)))
     })?;
     let ((is_same, before), after) = (edited.value, file.reopen()?);
+    let mut notes = notes(&changes, &before, &after, edited.unmet.is_empty());
+    notes.extend(of_families(&changes, &after, &facts)?);
     let has_moved = before.endpoint != reached_at(&after);
     let done = Done {
         name: name.to_string(),
         applied: matches!(edited.applied, Applied::Peers(_) | Applied::Reloaded),
-        notes: notes(&changes, &before, &after, edited.unmet.is_empty()),
+        notes,
         unmet: edited.unmet,
         export_again: if has_moved { before.clients } else { Vec::new() },
     };
@@ -164,6 +172,12 @@ fn notes(changes: &Changes, before: &Before, after: &ConfigFile, is_followed: bo
             "clients keep sending to {to}: the router has to forward that to UDP port {port} of this host"
         ));
     }
+    if after.contents.addresses.len() > before.addresses && !before.clients.is_empty() {
+        notes.push(
+            "clients that are there keep their addresses; a client has both families once it is removed and added again"
+                .to_owned(),
+        );
+    }
     if changes.fix_firewall == Some(false) && keeps_ways(&after.interface) {
         notes.push(
             "ways in firewalls of others stay open until the tunnel is taken down: that is what `up --fix-firewall` or \
@@ -175,6 +189,18 @@ fn notes(changes: &Changes, before: &Before, after: &ConfigFile, is_followed: bo
         notes.push("files that clients have stay as they are; those exported from now on have it".to_owned());
     }
     notes
+}
+
+/// What of the internet clients do not reach, or reach past the tunnel, with what was changed of their files.
+fn of_families(changes: &Changes, after: &ConfigFile, facts: &Facts) -> Result<Vec<String>, Error> {
+    let is_about = |(setting, _): &(_, _)| [settings::CLIENT_DNS, settings::CLIENT_ALLOWED_IPS].contains(setting);
+    if !changes.client_defaults.iter().any(is_about) {
+        return Ok(Vec::new());
+    }
+    let (clients, pools) = (&after.contents.clients, pool::networks(after)?);
+    let sent = if clients.allowed_ips.is_empty() { everything(&pools) } else { clients.allowed_ips.clone() };
+    let notes = families::notes(&sent, &pools, facts.families(), facts.free(Chance::new(random::fill)));
+    Ok(notes.into_iter().chain(families::lost_name_servers(&clients.dns, &sent, facts.families())).collect())
 }
 
 /// Whether the tunnel is up with `--fix-firewall`, or with a file that says so.

@@ -5,6 +5,7 @@ mod arguments;
 mod output;
 mod show;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use linerate_host::spec::Compat;
 use linerate_netio::random;
 use linerate_server::init::NAME_SERVERS;
 use linerate_server::{
-    Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, dns, expiry,
+    Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, dns, expiry, folded,
+    searchable,
 };
 use linerate_tunnel::{self as tunnel, ConfigFile, Context, Error, Options};
 use linerate_wg::keys;
@@ -27,7 +29,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 pub(super) use self::arguments::ClientArguments;
-use self::arguments::{Add, Command, Export, Named, Qr, Rekey, Rename, Renew, Set, Which};
+use self::arguments::{Add, Command, Export, List, Named, Qr, Rekey, Rename, Renew, Set, Which};
 use self::output::Files;
 use crate::cli::{CliError, Output, interruption};
 
@@ -105,7 +107,7 @@ fn add(arguments: &Add) -> Result<ExitCode, CliError> {
             let text = client_file(roster.file(), &server_key, &client, keys.private.as_ref());
             added.push(Exported { client, text: text.map_err(state)?, has_key: keys.private.is_some() });
         }
-        let files = to_files.write(added.iter().map(|added| (&added.client.name, &*added.text)))?;
+        let files = to_files.write(added.iter().map(|added| (&added.client, &*added.text)))?;
         let mut notes = notes(roster, &properties, now);
         let missing = tunnel::server::missing_uplinks(file)?;
         if !missing.is_empty() {
@@ -128,7 +130,7 @@ fn add(arguments: &Add) -> Result<ExitCode, CliError> {
     }
     for Exported { client, text, has_key } in &added {
         eprint_line(&format!("added {}{} with {}", client.name, unmet.place(&file), addresses(client)));
-        match files.path(&client.name) {
+        match files.path(client) {
             Some(path) => eprint_line(&format!("its file is {}", path.display())),
             None => print_once(text, *has_key)?,
         }
@@ -161,20 +163,25 @@ fn print_exported(exported: &[Exported], files: &output::Outcome) -> Result<Exit
     if files.are_none() && exported.iter().any(|one| one.has_key) {
         keys::warn_if_world_accessible();
     }
-    let list: Vec<_> = exported.iter().map(|one| one.json(files.path(&one.client.name))).collect();
+    let list: Vec<_> = exported.iter().map(|one| one.json(files.path(&one.client))).collect();
     print_json(&json!(list))
 }
 
-fn list(which: &Which) -> Result<ExitCode, CliError> {
+fn list(arguments: &List) -> Result<ExitCode, CliError> {
+    let List { part, which } = arguments;
     let (file, roster) = read(which.server.as_deref())?;
     let running = tunnel::running(&file.interface);
-    let clients: Vec<&Client> = roster.clients().iter().collect();
+    let searched = part.as_deref().map(searchable).unwrap_or_default();
+    let clients: Vec<&Client> = roster.clients().iter().filter(|client| client.has(&searched)).collect();
     if which.json {
         return print_json(&show::json_list(&clients, running.as_ref()));
     }
-    if clients.is_empty() {
+    if roster.clients().is_empty() {
         eprint_line(&format!("{} has no clients; `linerate client add NAME` adds one", file.interface));
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(part) = part.as_ref().filter(|_| clients.is_empty()) {
+        return Err(format!("{}: no client has `{part}' in its name, addresses or note", file.interface).into());
     }
     Ok(print(show::table(&clients, running.as_ref(), now()).as_bytes())?)
 }
@@ -279,7 +286,7 @@ fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
             let text = client_file(roster.file(), &server_key, &client, keys.private.as_ref()).map_err(state)?;
             exported.push(Exported { client, text, has_key: keys.private.is_some() });
         }
-        let files = to_files.write(exported.iter().map(|one| (&one.client.name, &*one.text)))?;
+        let files = to_files.write(exported.iter().map(|one| (&one.client, &*one.text)))?;
         Ok((exported, files))
     })?;
     let Done { file, value: (exported, files), unmet } = edited;
@@ -295,7 +302,7 @@ fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
             false => "; the old key is valid until it is used",
         };
         eprint_line(&format!("{} has a new key{}{old}", client.name, unmet.place(&file)));
-        match files.path(&client.name) {
+        match files.path(client) {
             Some(path) => eprint_line(&format!("its file is {}", path.display())),
             None => print_once(text, *has_key)?,
         }
@@ -314,7 +321,7 @@ fn export(arguments: &Export) -> Result<ExitCode, CliError> {
         let text = client_file(roster.file(), &server_key, client, key).map_err(|error| error.to_string())?;
         exported.push(Exported { client: client.clone(), text, has_key: key.is_some() });
     }
-    let files = to_files.write(exported.iter().map(|one| (&one.client.name, &*one.text)))?;
+    let files = to_files.write(exported.iter().map(|one| (&one.client, &*one.text)))?;
     files.keep();
     for one in exported.iter().filter(|one| !one.has_key) {
         eprint_line(&format!("{}: {NO_KEY}", one.client.name));
@@ -337,19 +344,20 @@ fn export(arguments: &Export) -> Result<ExitCode, CliError> {
 const NO_KEY: &str = "only the client has its private key, so its file has a comment in its place; \
     `linerate client rekey` makes a new key and shows it";
 
-/// The file of a client whose private key is kept.
-pub(super) fn kept_file(server: Option<&str>, name: &str) -> Result<Buffer, CliError> {
+/// The file of a client whose private key is kept, and its name without `.conf`.
+pub(super) fn kept_file(server: Option<&str>, name: &str) -> Result<(String, Buffer), CliError> {
     let (file, roster) = read(server)?;
     let client = roster.client(name).map_err(refusal(&file))?;
     let Some(key) = &client.peer.client.private_key else {
         return Err(format!("{}: {NO_KEY}", client.name).into());
     };
     let text = client_file(roster.file(), &server_key(&file)?, client, Some(key));
-    Ok(text.map_err(|error| error.to_string())?)
+    Ok((client.file_name.clone(), text.map_err(|error| error.to_string())?))
 }
 
 fn qr(arguments: &Qr) -> Result<ExitCode, CliError> {
-    let code = code(&kept_file(arguments.server.as_deref(), &arguments.name)?)?;
+    let (_, text) = kept_file(arguments.server.as_deref(), &arguments.name)?;
+    let code = code(&text)?;
     let Some(path) = &arguments.output else {
         print_code(&code)?;
         return Ok(ExitCode::SUCCESS);
@@ -525,9 +533,8 @@ fn report<T>(which: &Which, names: &[String], done: &str, edited: &Done<T>) -> R
 
 /// A name that is there twice, in any case.
 fn repeated(names: &[String]) -> Option<&String> {
-    let is_before =
-        |(index, name): &(usize, &String)| names[..*index].iter().any(|other| other.eq_ignore_ascii_case(name));
-    names.iter().enumerate().find(is_before).map(|(_, name)| name)
+    let mut before = HashSet::new();
+    names.iter().find(|name| !before.insert(folded(name)))
 }
 
 fn client_names(names: &[String]) -> Result<Vec<ClientName>, String> {

@@ -78,7 +78,7 @@ before=$(sha256sum <$server)
 refused "another case" "already" add "MÜLLER'S IPHONE 📱"
 refused "a decomposed letter" "already" add $'Mu\u0308ller\'s iPhone 📱'
 refused "the name of another client's file" "already; its file has this name" add "$mullers"
-refused "a line break" "`a.n\[Peer\]`.*U\+000A line feed at column 2" add $'a\n[Peer]'
+refused "a line break" "a.n\[Peer\].*U\+000A line feed at column 2" add $'a\n[Peer]'
 refused "a reversed text" "U\+202E control of the direction of text at column 5" add $'user\u202etoor'
 refused "a space that is not seen" "U\+200B zero-width space at column 3" add $'ab\u200bc'
 refused "65 characters" "65 characters" add "$(printf '家%.0s' {1..65})"
@@ -100,6 +100,20 @@ client remove -- -rf
 refused "one that is gone" "there is no client" show -- -rf
 good linerate reload wg1
 said "reload" "nothing has changed"
+
+say "completions: each name as it is, or that of its file where a shell would take it for something else"
+completes() { # WORD... : what bash offers for the last of them, before readline quotes it
+  PATH=$PROGRAMS:$PATH on h1 bash --norc -c '
+    . <("$1" completions bash; cat "$2/packaging/completions/bash/linerate.names")
+    compopt() { echo quoted; }
+    COMP_WORDS=("${@:3}") COMP_CWORD=$(($# - 3))
+    _linerate_with_names linerate
+    printf "%s\n" "${COMPREPLY[@]}"' bash "$LINERATE" "$REPO" linerate client "$@"
+}
+expect "for a letter" $'quoted\nMüller\'s iPhone 📱' "$(completes show M)"
+expect "within a quote" $'quoted\nMüller\'s iPhone 📱' "$(completes show "'Müller's i")"
+expect "after it" "" "$(completes show "Müller\'s\ iPhone\ 📱" M)"
+expect "a command" "touch-tmp-0rbq8" "$(completes show touch)"
 
 say "metrics"
 at h1 "$LINERATE" metrics >"$WORK/metrics"

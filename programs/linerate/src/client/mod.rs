@@ -54,10 +54,16 @@ pub(super) fn main(arguments: &ClientArguments) -> Result<ExitCode, CliError> {
     }
 }
 
-/// The names of a server's clients.
+/// The names of a server's clients for the completions of shells: those of their files where a shell, although it quotes
+/// what it completes, would take a name for an option, a variable or a command.
 pub(super) fn names(server: Option<&str>) -> Result<Vec<String>, CliError> {
     let (_, roster) = read(server)?;
-    Ok(roster.clients().iter().map(|client| client.name.to_string()).collect())
+    let name = |client: &Client| {
+        let name = client.name.as_str();
+        let is_quotable = !name.starts_with(['-', '~', '=']) && !name.contains(['$', '`', '\\', '!']);
+        if is_quotable { name.to_owned() } else { client.file_name.clone() }
+    };
+    Ok(roster.clients().iter().map(name).collect())
 }
 
 /// A key pair for a client, or only the public half.

@@ -83,6 +83,10 @@ refused "a reversed text" "U\+202E control of the direction of text at column 5"
 refused "a space that is not seen" "U\+200B zero-width space at column 3" add $'ab\u200bc'
 refused "65 characters" "65 characters" add "$(printf '家%.0s' {1..65})"
 refused "a part of a name" "but .Müller's iPhone 📱'" remove müller
+for verb in show remove rekey "set --note x" export; do
+  # shellcheck disable=SC2086 # words
+  refused "$verb with a client by both of its names" "$mullers is named twice" $verb "${names[0]}" "$mullers" --json
+done
 expect "the file" "$before" "$(sha256sum <$server)"
 
 say "changes"

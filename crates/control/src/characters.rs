@@ -57,7 +57,7 @@ impl Odd {
     /// What to do about it; nothing if that depends on what was meant.
     pub fn hint(self) -> Option<String> {
         match self.what {
-            What::Byte(_) => Some("save the file as UTF-8".to_owned()),
+            What::Byte(_) | What::Character(char::REPLACEMENT_CHARACTER) => Some("save the file as UTF-8".to_owned()),
             What::Character(c) if is_invisible(c) => Some("remove it, or put a plain space in its place".to_owned()),
             What::Character(c) => ascii_twin(c).map(|twin| format!("type a plain `{twin}` in its place")),
         }
@@ -164,6 +164,7 @@ fn name(c: char) -> Option<&'static str> {
         '\u{370}'..='\u{3ff}' => "Greek letter",
         '\u{400}'..='\u{52f}' => "Cyrillic letter",
         '\u{ff01}'..='\u{ff5e}' => "full-width character",
+        char::REPLACEMENT_CHARACTER => "replacement character",
         _ => return None,
     })
 }

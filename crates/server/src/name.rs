@@ -260,7 +260,7 @@ mod tests {
             ("家\u{200d}", "it has U+200D zero-width joiner at column 2"),
             ("a\u{fe0f}", "it has U+FE0F invisible character at column 2"),
             ("a\u{e0041}", "it has U+E0041 invisible character at column 2"),
-            ("caf\u{fffd}", "it has U+FFFD"),
+            ("caf\u{fffd}", "it has U+FFFD replacement character at column 4: save the file as UTF-8"),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(&format!("is not a client's name: {named}")), "{text:?}: {error}");

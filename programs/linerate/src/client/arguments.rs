@@ -29,6 +29,7 @@ pub(super) enum Command {
         \x20 sudo linerate client add laptop --output laptop.conf\n\
         \x20 sudo linerate client add phone --expires 30d --quota 50G --reset monthly\n\
         \x20 sudo linerate client add alice bob carol --output /root/clients/\n\
+        \x20 sudo linerate client add \"Müller's iPhone\" --output /root/clients/\n\
         \x20 sudo linerate client add router --pubkey KEY --split")]
     Add(Add),
     /// List all clients, or those with a text in their name, addresses or note

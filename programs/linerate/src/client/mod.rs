@@ -245,6 +245,7 @@ fn change<E: std::fmt::Display>(
     mut change: impl FnMut(&mut Roster, &str) -> Result<(), E>,
 ) -> Result<ExitCode, CliError> {
     let edited = edit(&named.which, now(), |file, roster| {
+        distinct(roster, &named.names)?;
         for name in &named.names {
             change(roster, name).map_err(refusal(file))?;
         }
@@ -255,7 +256,10 @@ fn change<E: std::fmt::Display>(
 
 fn remove(named: &Named) -> Result<ExitCode, CliError> {
     let now = now();
-    let edited = edit(&named.which, now, |file, roster| roster.remove(&named.names, now).map_err(refusal(file)))?;
+    let edited = edit(&named.which, now, |file, roster| {
+        distinct(roster, &named.names)?;
+        roster.remove(&named.names, now).map_err(refusal(file))
+    })?;
     report(&named.which, &named.names, "removed", &edited)
 }
 
@@ -274,6 +278,7 @@ fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
     let to_files = Files::check(arguments.output.as_deref(), names.len(), which.json)?;
     let pairs: Vec<KeyPair> = names.iter().map(|_| KeyPair::of(arguments.pubkey)).collect();
     let edited = edit(which, now(), |file, roster| {
+        distinct(roster, names)?;
         let server_key = server_key(file)?;
         let mut exported = Vec::new();
         for (name, keys) in names.iter().zip(&pairs) {
@@ -475,6 +480,7 @@ fn roster(file: &ConfigFile, now: Timestamp) -> Result<Roster, Error> {
 }
 
 fn selected<'a>(roster: &'a Roster, names: &[String], file: &ConfigFile) -> Result<Vec<&'a Client>, CliError> {
+    distinct(roster, names)?;
     let clients = names.iter().map(|name| roster.client(name).map_err(refusal(file)));
     Ok(clients.collect::<Result<_, Error>>()?)
 }
@@ -541,6 +547,16 @@ fn report<T>(which: &Which, names: &[String], done: &str, edited: &Done<T>) -> R
 fn repeated(names: &[String]) -> Option<&String> {
     let mut before = HashSet::new();
     names.iter().find(|name| !before.insert(folded(name)))
+}
+
+/// Refuses a client that is named by its name and by that of its file.
+fn distinct(roster: &Roster, names: &[String]) -> Result<(), Error> {
+    let mut before = HashSet::new();
+    let is_again = |name: &&String| roster.client(name).is_ok_and(|client| !before.insert(&client.file_name));
+    match names.iter().find(is_again) {
+        Some(name) => Err(Error::State(format!("{name} is named twice; nothing was done"))),
+        None => Ok(()),
+    }
 }
 
 fn client_names(names: &[String]) -> Result<Vec<ClientName>, String> {

@@ -39,6 +39,12 @@ done
 diff "$WORK/before" <(head -n "$(wc -l <"$WORK/before")" $server) || fail "the rest of the file is another"
 expect "peers of the running tunnel" $((1 + ${#names[@]})) "$(on h1 wg show wg1 peers | wc -l)"
 expect "peers that wg-quick sees" $((1 + ${#names[@]})) "$(at h1 wg-quick strip wg1 2>/dev/null | grep -c '^\[Peer\]')"
+mkdir "$WORK/plain"
+(umask 077 && sed 's/^# Name = .*/# Name = x/' $server >"$WORK/plain/wg1.conf")
+for tool in "$(type -P wg-quick)" "$LINERATE wg-quick"; do
+  stripped() { at h1 $tool strip "$1" | grep -v '^#'; } # FILE : what wg reads of it
+  [[ ! $tool ]] || diff <(stripped $server) <(stripped "$WORK/plain/wg1.conf") || fail "$tool strip depends on a name"
+done
 client list --json
 expect "the names" "$(printf '%s\n' "${names[@]}")" "$(jq -r '.[].name' "$WORK/out")"
 

@@ -9,6 +9,7 @@ use std::time::UNIX_EPOCH;
 
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::zeroizing::Buffer;
+use linerate_server::ClientName;
 use linerate_server::import::{self, Context, Input, InputFile, InputTable, Kind, Options, leftovers};
 
 pub fn check(input: &[u8]) {
@@ -27,9 +28,8 @@ pub fn check(input: &[u8]) {
 fn imported(mut import: import::Import, input: &Input) {
     let names: HashSet<String> = import.clients.iter().map(|client| client.name.to_lowercase()).collect();
     assert_eq!(names.len(), import.clients.len(), "two clients have one name");
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    for name in &names {
-        assert!((1..=15).contains(&name.len()) && name.chars().all(is_plain) && !name.starts_with(['-', '.']));
+    for client in &import.clients {
+        assert_eq!(client.name.parse::<ClientName>().map(|name| name.to_string()).as_ref(), Ok(&client.name));
     }
     if import.endpoint.is_none() {
         import.endpoint = "vpn.example.com".parse().ok();

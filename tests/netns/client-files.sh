@@ -93,7 +93,7 @@ expect "peers of the running tunnel" 2 "$(peers)"
 grep -q '^#! Released = .* 10.71.8.4, fd71::4$' $server || fail "the addresses are not kept back: $(cat $server)"
 
 say "bad input touches nothing"
-no_client "a name with a slash" "is not a client's name" add ../x
+no_client "a name with a line end" "is not a client's name" add $'x\n[Peer]'
 no_client "a name that is there" "already" add Phone
 no_client "an unknown name" "there is no client" disable laptop nobody
 for verb in show disable enable remove export rekey "renew --expires 1y" "set --note x" add; do

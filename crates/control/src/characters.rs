@@ -23,6 +23,11 @@ enum What {
 }
 
 impl Odd {
+    /// This one, at a column.
+    pub fn of(c: char, column: usize) -> Self {
+        Self { column, what: What::Character(c) }
+    }
+
     /// The first one in a line, which has no line end.
     pub fn first(line: &[u8]) -> Option<Self> {
         Self::find(line, |c| !c.is_ascii() || c.is_ascii_control())
@@ -39,7 +44,7 @@ impl Odd {
             for c in chunk.valid().chars() {
                 column += 1;
                 if c != '\t' && is_odd(c) {
-                    return Some(Self { column, what: What::Character(c) });
+                    return Some(Self::of(c, column));
                 }
             }
             if let Some(&byte) = chunk.invalid().first() {
@@ -52,7 +57,7 @@ impl Odd {
     /// What to do about it; nothing if that depends on what was meant.
     pub fn hint(self) -> Option<String> {
         match self.what {
-            What::Byte(_) => Some("save the file as UTF-8".to_owned()),
+            What::Byte(_) | What::Character(char::REPLACEMENT_CHARACTER) => Some("save the file as UTF-8".to_owned()),
             What::Character(c) if is_invisible(c) => Some("remove it, or put a plain space in its place".to_owned()),
             What::Character(c) => ascii_twin(c).map(|twin| format!("type a plain `{twin}` in its place")),
         }
@@ -121,13 +126,16 @@ const INVISIBLE: [RangeInclusive<char>; 26] = [
     '\u{e0000}'..='\u{e0fff}',
 ];
 
-fn is_invisible(c: char) -> bool {
+/// Whether a character is not seen, or is white space other than a plain space.
+pub fn is_invisible(c: char) -> bool {
     INVISIBLE.iter().any(|range| range.contains(&c))
 }
 
 fn name(c: char) -> Option<&'static str> {
     Some(match c {
         '\0' => "NUL",
+        '\t' => "tab",
+        '\n' => "line feed",
         '\u{8}' => "backspace",
         '\u{b}' => "vertical tab",
         '\u{c}' => "form feed",
@@ -156,6 +164,7 @@ fn name(c: char) -> Option<&'static str> {
         '\u{370}'..='\u{3ff}' => "Greek letter",
         '\u{400}'..='\u{52f}' => "Cyrillic letter",
         '\u{ff01}'..='\u{ff5e}' => "full-width character",
+        char::REPLACEMENT_CHARACTER => "replacement character",
         _ => return None,
     })
 }

@@ -215,6 +215,8 @@ pub enum Reply {
     },
     /// To [`Request::File`], and to [`Change::Add`].
     File {
+        /// The name of the client's file, without `.conf`: safe everywhere.
+        file_name: String,
         /// The client's file.
         text: Zeroizing<String>,
     },
@@ -302,6 +304,8 @@ pub struct Client {
     pub note: Option<String>,
     /// Whether its private key is in the server's file.
     pub key_kept: bool,
+    /// The name of its file, without `.conf`: safe everywhere.
+    pub file_name: String,
 }
 
 /// Whether a peer is let in and has a session.

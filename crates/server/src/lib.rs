@@ -17,7 +17,7 @@ mod qr;
 mod roster;
 
 pub use client_file::{NoClientFile, PRIVATE, allowed_ips, client_file, dns, everything, without};
-pub use name::{ClientName, InvalidClientName};
+pub use name::{ClientName, InvalidClientName, folded, searchable};
 pub use pool::{InvalidPool, Pool, PoolFull};
 pub use qr::{QrCode, TooLong};
 pub use roster::{Client, NewClient, Properties, Refusal, Roster, State};

@@ -18,7 +18,7 @@ use linerate_control::tunnel_file::{
 use zeroize::Zeroizing;
 
 use crate::init::list;
-use crate::name::ClientName;
+use crate::name::{ClientName, folded, searchable};
 use crate::pool::{InvalidPool, Pool, PoolFull, is_cooling};
 
 /// A tunnel's file and its clients.
@@ -26,7 +26,7 @@ pub struct Roster {
     document: Document,
     file: TunnelFile,
     clients: Vec<Client>,
-    /// The index of a client by [`ClientName::key`].
+    /// The index of a client by [`ClientName::key`], and by the name of its file in lower case.
     names: HashMap<String, usize, RandomState>,
     pool: Option<Pool>,
     /// The keys of all peers, once one was asked for.
@@ -38,6 +38,9 @@ pub struct Roster {
 pub struct Client {
     /// Its name.
     pub name: ClientName,
+    /// The name of its file without `.conf`, by which commands know it, too: no other client's, and safe in a shell, as
+    /// part of a path, and as the name of an interface.
+    pub file_name: String,
     /// Whether it is let in.
     pub state: State,
     /// What its section says.
@@ -53,7 +56,22 @@ impl Client {
     /// Why it is not let in again: only renewing helps.
     fn expired(&self) -> Refusal {
         let times = &self.peer.client;
-        Refusal::Expired { name: self.name.clone(), time: times.expired.or(times.expires).unwrap_or_default() }
+        let file_name = self.file_name.clone();
+        Refusal::Expired {
+            name: self.name.clone(),
+            file_name,
+            time: times.expired.or(times.expires).unwrap_or_default(),
+        }
+    }
+
+    /// Whether its name, an address or its note contains `part`, which is [`searchable`].
+    pub fn has(&self, part: &str) -> bool {
+        let has = |text: &str| searchable(text).contains(part);
+        part.is_empty()
+            || has(self.name.as_str())
+            || has(&self.file_name)
+            || self.peer.client.note.as_deref().is_some_and(has)
+            || self.peer.allowed_ips.iter().any(|net| net.to_string().contains(part))
     }
 
     /// The networks behind it.
@@ -178,16 +196,18 @@ pub enum Refusal {
     #[error("there is no client `{0}'{1}")]
     Unknown(String, String),
     /// There is one already.
-    #[error("there is a client `{0}' already; names differ in more than case")]
-    NameTaken(ClientName),
+    #[error("there is a client `{0}' already; {1}")]
+    NameTaken(ClientName, &'static str),
     /// Another peer has the key.
     #[error("{0} has this public key already")]
     KeyTaken(String),
     /// Only renewing helps.
-    #[error("{name} expired at {time}; `linerate client renew {name}` lets it in again")]
+    #[error("{name} expired at {time}; `linerate client renew {file_name}` lets it in again")]
     Expired {
         /// Who.
         name: ClientName,
+        /// Its name in a shell.
+        file_name: String,
         /// When.
         time: Timestamp,
     },
@@ -249,7 +269,16 @@ impl Roster {
                 _ if in_force => State::Enabled,
                 _ => State::Disabled,
             };
-            roster.clients.push(Client { name, state, peer: Arc::clone(peer) });
+            roster.clients.push(Client { name, file_name: String::new(), state, peer: Arc::clone(peer) });
+        }
+        // Plain names are those of their own files: they come before the names that are made for others.
+        for index in 0..roster.clients.len() {
+            let name = &roster.clients[index].name;
+            let file_name = roster.file_name(name);
+            if !name.is_plain() {
+                roster.names.insert(file_name.to_ascii_lowercase(), index);
+            }
+            roster.clients[index].file_name = file_name;
         }
         Ok(roster)
     }
@@ -274,12 +303,12 @@ impl Roster {
         self.document
     }
 
-    /// The client of that name, in any case.
+    /// The client of that name, or with a file of that name, in any case.
     ///
     /// # Errors
     /// There is none.
     pub fn client(&self, name: &str) -> Result<&Client, Refusal> {
-        let index = self.names.get(&name.to_ascii_lowercase());
+        let index = self.names.get(&folded(name));
         index.map(|&index| &self.clients[index]).ok_or_else(|| self.unknown(name))
     }
 
@@ -324,7 +353,7 @@ impl Roster {
     /// # Errors
     /// Its name or key is taken, the pool is full, or a value cannot be written.
     pub fn add(&mut self, new: &NewClient, now: Timestamp) -> Result<&Client, Refusal> {
-        self.check_name(&new.name)?;
+        self.check_name(&new.name, None)?;
         self.check_key(&new.public_key)?;
         let addresses = self.pool(now)?.allocate()?;
         let written = |text: String| Some(text.into());
@@ -357,8 +386,9 @@ impl Roster {
         peer.client.note.clone_from(&properties.note);
         let peer = Arc::new(peer);
         self.keys.as_mut().map(|keys| keys.insert(new.public_key));
-        self.names.insert(new.name.key(), self.clients.len());
-        self.clients.push(Client { name: new.name.clone(), state: State::Enabled, peer: Arc::clone(&peer) });
+        let (name, index) = (new.name.clone(), self.clients.len());
+        let file_name = self.name_file(&name, index);
+        self.clients.push(Client { name, file_name, state: State::Enabled, peer: Arc::clone(&peer) });
         self.file.peers.push(peer);
         Ok(&self.clients[self.clients.len() - 1])
     }
@@ -458,18 +488,15 @@ impl Roster {
     /// # Errors
     /// There is no such client, or the name is taken.
     pub fn rename(&mut self, name: &str, new: &ClientName) -> Result<(), Refusal> {
-        let client = self.client(name)?;
-        let (section, old) = (client.peer.section, client.name.key());
-        if old != new.key() {
-            self.check_name(new)?;
-        }
+        let index = self.names.get(&folded(name)).copied().ok_or_else(|| self.unknown(name))?;
+        self.check_name(new, Some(index))?;
+        let section = self.clients[index].peer.section;
         self.edit(section, |roster| {
             roster.document.set_name(section, new.as_str()).map_err(|error| Refusal::Value("Name", error))
         })?;
-        if let Some(index) = self.names.remove(&old) {
-            self.names.insert(new.key(), index);
-            self.clients[index].name = new.clone();
-        }
+        self.names.retain(|_, of| *of != index);
+        self.clients[index].file_name = self.name_file(new, index);
+        self.clients[index].name = new.clone();
         Ok(())
     }
 
@@ -570,10 +597,34 @@ impl Roster {
         self.document.set(section, setting, value).map_err(|error| Refusal::Value(setting.name, error))
     }
 
-    fn check_name(&self, name: &ClientName) -> Result<(), Refusal> {
+    /// Takes a name, and the name of its file, for the client with this index.
+    fn name_file(&mut self, name: &ClientName, index: usize) -> String {
+        self.names.insert(name.key(), index);
+        let file_name = self.file_name(name);
+        self.names.insert(file_name.to_ascii_lowercase(), index);
+        file_name
+    }
+
+    /// The name of a client's file, which no other client has.
+    fn file_name(&self, name: &ClientName) -> String {
+        if name.is_plain() {
+            return name.to_string();
+        }
+        let mut names = (0..).map(|attempt| name.file_name(attempt));
+        let free = names.find(|file_name| !self.names.contains_key(&file_name.to_ascii_lowercase()));
+        free.expect("there are more digests than clients")
+    }
+
+    /// Whether the client with this index, or a new one, may have a name.
+    fn check_name(&self, name: &ClientName, index: Option<usize>) -> Result<(), Refusal> {
         match self.names.get(&name.key()) {
-            Some(&index) => Err(Refusal::NameTaken(self.clients[index].name.clone())),
-            None => Ok(()),
+            Some(&other) if Some(other) != index => {
+                let taken = &self.clients[other].name;
+                let is_same = taken.key() == name.key();
+                let why = if is_same { "names differ in more than case" } else { "its file has this name" };
+                Err(Refusal::NameTaken(taken.clone(), why))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -588,14 +639,24 @@ impl Roster {
     }
 
     fn unknown(&self, name: &str) -> Refusal {
-        let is_peer = |peer: &Arc<Peer>| peer.name.as_deref().is_some_and(|other| other.eq_ignore_ascii_case(name));
+        let key = folded(name);
+        let is_peer = |peer: &Arc<Peer>| peer.name.as_deref().is_some_and(|other| folded(other) == key);
+        let part = searchable(name);
+        let similar =
+            self.clients.iter().filter(|client| !part.is_empty() && searchable(client.name.as_str()).contains(&part));
+        let similar: Vec<String> = similar.take(SUGGESTED).map(|client| format!("`{}'", client.name)).collect();
         let hint = if self.file.peers.iter().any(is_peer) {
             ": the peer of this name was not made by `linerate client add`, so it is not changed".to_owned()
         } else if self.clients.is_empty() {
             "; `linerate client add NAME` adds one".to_owned()
-        } else {
+        } else if similar.is_empty() {
             "; `linerate client list` shows all".to_owned()
+        } else {
+            format!(", but {}; `linerate client list` shows all", similar.join(", "))
         };
         Refusal::Unknown(printable(name).into_owned(), hint)
     }
 }
+
+/// How many similar names an unknown one is answered with.
+const SUGGESTED: usize = 3;

@@ -37,7 +37,7 @@ fn a_client_that_is_added_has_the_lowest_addresses_that_nobody_has() {
 fn names_and_keys_are_there_once() {
     let mut roster = read(SERVER);
     add(&mut roster, "laptop", 1).unwrap();
-    assert!(matches!(add(&mut roster, "Laptop", 2), Err(Refusal::NameTaken(_))));
+    assert!(matches!(add(&mut roster, "Laptop", 2), Err(Refusal::NameTaken(..))));
     assert!(matches!(add(&mut roster, "phone", 1), Err(Refusal::KeyTaken(_))));
     roster.rekey("laptop", key(7), None, None).unwrap();
     let mut roster = read(&text(&roster));
@@ -166,7 +166,8 @@ fn a_client_is_renamed_and_described_while_it_is_disabled() {
 
 #[test]
 fn a_client_without_a_name_of_its_own_is_an_error_with_its_line() {
-    for (name, message) in [("", "has no name"), ("# Name = a b\n", "not a client's name"), ("# Name = x\n", "already")]
+    for (name, message) in
+        [("", "has no name"), ("# Name = a\u{200b}b\n", "not a client's name"), ("# Name = x\n", "already")]
     {
         let client = |name: &str, byte| {
             format!("\n[Peer]\n{name}#! Created = 2030-01-01T00:00:00Z\nPublicKey = {}\n", key(byte))
@@ -276,6 +277,100 @@ proptest! {
             prop_assert_eq!(rest, SERVER.lines().collect::<Vec<_>>());
         }
     }
+}
+
+proptest! {
+    #[test]
+    fn any_name_is_read_back_and_nothing_else_of_the_file_depends_on_it(text in any_text()) {
+        let Ok(name) = text.parse::<ClientName>() else { return Ok(()) };
+        let other = if name.as_str() == "x" { "y" } else { "x" };
+        let mut plain = read(SERVER);
+        add(&mut plain, other, 1).unwrap();
+        let mut roster = read(SERVER);
+        let added = add(&mut roster, name.as_str(), 1).unwrap().clone();
+        let written = self::text(&roster);
+        let line = |name: &str| format!("# Name = {name}\n");
+        prop_assert_eq!(&written, &self::text(&plain).replace(&line(other), &line(name.as_str())));
+        prop_assert_eq!(stripped(&written), stripped(&self::text(&plain)));
+        let mut again = read(&written);
+        prop_assert_eq!(again.clients().len(), 1);
+        for known in [name.as_str(), &added.file_name, &name.as_str().to_uppercase()] {
+            let client = again.client(known).unwrap();
+            prop_assert_eq!((&client.name, &client.file_name), (&name, &added.file_name));
+        }
+        plain.rename(other, &name).unwrap();
+        prop_assert_eq!(self::text(&plain), written);
+        again.disable(name.as_str(), now(NOW)).unwrap();
+        prop_assert_eq!(stripped(&self::text(&again)), stripped(SERVER));
+        let file = exported(&roster, roster.client(&text).unwrap(), None).unwrap();
+        let (read, diagnostics) = TunnelFile::read(&Document::parse(file.as_bytes()), &wg0(), &NoNames);
+        prop_assert_eq!((read.peers.len(), read.peers[0].name.as_deref()), (1, None));
+        prop_assert!(diagnostics.iter().all(|found| !found.message.contains("unknown")), "{:?}", diagnostics);
+    }
+
+    #[test]
+    fn files_of_clients_have_safe_names_of_their_own_that_stay(texts in prop::collection::vec(any_text(), 1..30)) {
+        let mut roster = read(SERVER);
+        let mut names = std::collections::BTreeMap::new();
+        for (byte, name) in (1..).zip(texts.iter().filter_map(|text| text.parse::<ClientName>().ok())) {
+            if let Ok(client) = roster.add(&new(name.as_str(), byte), now(NOW)) {
+                prop_assert!(names.insert(client.file_name.to_ascii_lowercase(), name).is_none());
+            }
+        }
+        let again = read(&text(&roster));
+        prop_assert_eq!(again.clients().len(), names.len());
+        for client in again.clients() {
+            let file = &client.file_name;
+            prop_assert!(file.parse::<linerate_control::interface::InterfaceName>().is_ok(), "{}", file);
+            prop_assert!(!file.starts_with(['.', '-']), "{}", file);
+            prop_assert_eq!(names.get(&file.to_ascii_lowercase()), Some(&client.name));
+        }
+    }
+}
+
+#[test]
+fn the_name_of_a_clients_file_is_no_other_clients_name() {
+    let mut roster = read(SERVER);
+    let file_name = add(&mut roster, "Müller", 1).unwrap().file_name.clone();
+    assert!(matches!(add(&mut roster, &file_name, 2), Err(Refusal::NameTaken(..))));
+    roster.rename("MÜLLER", &file_name.parse().unwrap()).unwrap();
+    add(&mut roster, "Müller", 2).unwrap();
+    let roster = read(&text(&roster));
+    assert_eq!(roster.client(&file_name).unwrap().name.as_str(), file_name);
+    assert_ne!(roster.client("müller").unwrap().file_name, file_name);
+    let error = roster.client("ller").err().unwrap().to_string();
+    assert!(error.contains("no client `ller', but `Muller-wwynz', `Müller';"), "{error}");
+}
+
+/// Texts of all kinds, among them what would be a setting or a section on a line of its own.
+fn any_text() -> impl Strategy<Value = String> {
+    let hostile = prop::sample::select(vec![
+        "]\n[Peer]",
+        "[Peer]",
+        "#! Quota = 0",
+        "! Quota = 0",
+        "# Name = y",
+        "END_PEER x",
+        "## end x ###",
+        "~ [Peer]",
+        "PublicKey = x",
+        "= = #",
+        "\\",
+        "'\"`$(id)",
+        "Zoe\u{308}",
+        "-",
+        "--json",
+        "../..",
+        "client-m0cmq4qb",
+        "家",
+    ]);
+    prop_oneof![any::<String>(), "\\PC{1,64}", "[a-zA-ZüÜß' .#=家-]{1,20}", hostile.prop_map(str::to_owned)]
+}
+
+/// What `wg-quick strip` leaves for `wg`, which does not read comments.
+fn stripped(file: &str) -> Vec<String> {
+    let text = String::from_utf8(strip(&Document::parse(file.as_bytes())).unwrap().to_vec()).unwrap();
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
 fn read(file: &str) -> Roster {

@@ -13,6 +13,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use jiff::tz::TimeZone;
 use linerate_cli::eprint_line;
 use linerate_page::{Change, Peer, Reply, Request as Ask, Sort, Tunnel};
+use linerate_server::ClientName;
 use maud::Markup;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
@@ -387,9 +388,9 @@ impl Server {
     async fn kept(&self, asked: &Asked<'_>) -> Result<(Tunnel, Peer, String, Zeroizing<String>), Failure> {
         let (tunnel, peer, name) = self.client(asked).await?;
         let request = Ask::File { tunnel: tunnel.name.clone(), client: name.clone() };
-        let Reply::File { text } = self.ask(&request).await? else { return Err(unexpected()) };
-        audit(&asked.who, &format!("saw the file of {name} of {}", tunnel.name));
-        Ok((tunnel, peer, name, text))
+        let Reply::File { file_name, text } = self.ask(&request).await? else { return Err(unexpected()) };
+        audit(&asked.who, &format!("saw the file of {} of {}", quoted(&name), tunnel.name));
+        Ok((tunnel, peer, file_name, text))
     }
 
     async fn code(&self, asked: &Asked<'_>) -> Result<Markup, Failure> {
@@ -398,10 +399,10 @@ impl Server {
     }
 
     async fn file(&self, asked: &Asked<'_>) -> Result<Answer, Failure> {
-        let (_, _, name, text) = self.kept(asked).await?;
+        let (_, _, file_name, text) = self.kept(asked).await?;
         let mut answer = file("application/octet-stream", &text);
-        // A client's name has nothing that a quoted text would not take.
-        let disposition = HeaderValue::try_from(format!("attachment; filename=\"{name}.conf\""));
+        // The client's name is not offered in `filename*`: apps name the tunnel after the file, and refuse most names.
+        let disposition = HeaderValue::try_from(format!("attachment; filename=\"{file_name}.conf\""));
         answer.headers_mut().insert(header::CONTENT_DISPOSITION, disposition.map_err(|_| unexpected())?);
         Ok(answer)
     }
@@ -420,9 +421,11 @@ impl Server {
             keep_key: form.has("keep"),
         };
         let name = text("name");
-        let line = format!("added {name} to {}", tunnel.name);
+        let line = format!("added {} to {}", quoted(&name), tunnel.name);
         match self.carry_out(&tunnel, change, &asked.who, line).await {
-            Ok(Reply::File { text }) => Ok(pages::new_file(&asked.viewer, &tunnel, &name, &text, form.has("keep"))),
+            Ok(Reply::File { file_name, text }) => {
+                Ok(pages::new_file(&asked.viewer, &tunnel, (&name, &file_name), &text, form.has("keep")))
+            }
             Ok(_) => Err(unexpected()),
             Err(Failure::Refused(refusal)) => Ok(pages::add_form(&asked.viewer, &tunnel, &asked.form, Some(&refusal))),
             Err(failure) => Err(failure),
@@ -444,7 +447,7 @@ impl Server {
             }
             Verb::Remove => ("removed", Change::Remove { client: client.clone() }),
         };
-        let line = format!("{word} {client} of {}", tunnel.name);
+        let line = format!("{word} {} of {}", quoted(&client), tunnel.name);
         match self.carry_out(&tunnel, change, &asked.who, line).await {
             Ok(_) => {
                 let list = format!("/tunnels/{}", tunnel.name);
@@ -538,6 +541,12 @@ fn audit_refusal(guard: &mut Guard, source: Source, now: Instant, why: &str) {
 /// A line about who did what.
 fn audit(who: &str, what: &str) {
     eprint_line(&format!("audit: {who}: {what}"));
+}
+
+/// A client's name in a line of the audit, which no name is to continue.
+fn quoted(name: &str) -> String {
+    let is_plain = name.parse().is_ok_and(|name: ClientName| name.is_plain());
+    if is_plain { name.to_owned() } else { format!("{name:?}") }
 }
 
 /// Compares secrets, in a time that says nothing of where they differ.

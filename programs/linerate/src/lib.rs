@@ -11,6 +11,7 @@
 
 mod cli;
 mod client;
+mod columns;
 #[cfg(target_os = "linux")]
 mod doctor;
 mod events;

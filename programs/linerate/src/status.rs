@@ -8,6 +8,8 @@ use linerate_control::printable::printable;
 use linerate_tunnel::status::{Health, PeerStatus, RunBy, Status};
 use linerate_wg::show::human::amount;
 
+use crate::columns;
+
 /// The tunnels for people: for each a line, and a table of its peers.
 pub(crate) fn render(all: &[Status]) -> String {
     let mut text = String::new();
@@ -17,7 +19,13 @@ pub(crate) fn render(all: &[Status]) -> String {
         }
         let _ = writeln!(text, "{}", headline(status));
         let rows: Vec<[String; 6]> = status.peers.iter().map(row).collect();
-        table(&mut text, &rows);
+        if rows.is_empty() {
+            continue;
+        }
+        // Numbers are right-aligned.
+        for line in columns::lines(HEADER, &rows, &[3, 4]) {
+            let _ = writeln!(text, "  {line}");
+        }
     }
     text
 }
@@ -96,27 +104,6 @@ fn age(seconds: u64) -> String {
         120..7200 => format!("{} min ago", seconds / 60),
         7200..172_800 => format!("{} h ago", seconds / 3600),
         _ => format!("{} days ago", seconds / 86_400),
-    }
-}
-
-fn table(text: &mut String, rows: &[[String; 6]]) {
-    if rows.is_empty() {
-        return;
-    }
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([HEADER[column].len()]).max().unwrap_or(0)
-    };
-    let widths: [usize; 6] = std::array::from_fn(width);
-    let header = HEADER.map(str::to_owned);
-    for row in std::iter::once(&header).chain(rows) {
-        let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
-            // Numbers are right-aligned.
-            3 | 4 => format!("{cell:>width$}"),
-            _ => format!("{cell:width$}"),
-        });
-        let line: Vec<String> = cells.collect();
-        let _ = writeln!(text, "  {}", line.join("  ").trim_end());
     }
 }
 

@@ -552,7 +552,7 @@ impl<'a> Spaces<'a> {
 }
 
 /// For [`check`] alone: a name is in a comment.
-const NAME: Setting = Setting { name: "Name", section: SectionKind::Peer, marked: false, whole_line: false };
+const NAME: Setting = Setting { name: "Name", section: SectionKind::Peer, marked: false, whole_line: true };
 
 fn check(setting: &Setting, value: &str) -> Result<(), InvalidValue> {
     let bytes = value.as_bytes();

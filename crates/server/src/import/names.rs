@@ -1,55 +1,33 @@
-//! Names of clients made from those of other tools, which allow more.
+//! The names of clients of other tools, which allow two of the same name, and what nobody sees.
 
 use std::collections::HashSet;
 
-use crate::name::ClientName;
+use crate::name::{ClientName, LONGEST, folded, mended};
 
-/// The longest name in bytes.
-const LONGEST: usize = 15;
-
-/// Whether a name is one that a client of ours may have.
-pub(super) fn is_valid(name: &str) -> bool {
-    name.parse::<ClientName>().is_ok()
-}
-
-fn is_allowed(c: char) -> bool {
-    c.is_ascii_alphanumeric() || "-_.".contains(c)
-}
-
-/// The names that are taken, without regard to case.
+/// The names that are taken, as they are compared.
 #[derive(Default)]
 pub(super) struct Taken(HashSet<String>);
 
 impl Taken {
-    /// Takes a name; false if somebody has it.
-    pub(super) fn insert(&mut self, name: &str) -> bool {
-        self.0.insert(name.to_ascii_lowercase())
+    /// The name as it is, if it is valid and nobody has it.
+    pub(super) fn take(&mut self, name: &str) -> Option<String> {
+        let name: ClientName = name.parse().ok()?;
+        self.0.insert(name.key()).then(|| name.to_string())
     }
 
     /// A name that nobody has and that resembles this one.
     pub(super) fn made_from(&mut self, old: &str) -> String {
-        let mut plain = String::new();
-        for c in old.chars() {
-            if is_allowed(c) {
-                plain.push(c);
-            } else if !plain.ends_with('-') && c != '\'' && c != '’' {
-                plain.push('-');
+        let stem = mended(old).map_or_else(|| "client".to_owned(), |name| name.to_string());
+        let numbered = |number: usize| match number {
+            1 => stem.clone(),
+            _ => {
+                let end = format!("-{number}");
+                let start: String = stem.chars().take(LONGEST - end.len()).collect();
+                mended(&format!("{start}{end}")).map_or(end, |name| name.to_string())
             }
-        }
-        let plain = plain.trim_matches(['-', '.']);
-        let stem = if plain.is_empty() { "client" } else { plain };
-        let numbered = |number: usize| {
-            let end = if number == 1 { String::new() } else { format!("-{number}") };
-            format!("{}{end}", &stem[..stem.len().min(LONGEST - end.len())])
         };
-        let mut number = 1;
-        loop {
-            let name = numbered(number);
-            if self.insert(&name) {
-                return name;
-            }
-            number += 1;
-        }
+        let free = (1..).map(numbered).find(|name| self.0.insert(folded(name)));
+        free.expect("there are more numbers than names")
     }
 }
 
@@ -60,24 +38,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_names_become_valid_and_unique_ones(old in prop::collection::vec(".{0,30}", 0..40)) {
+        fn any_names_become_valid_and_unique_ones(old in prop::collection::vec(".{0,80}", 0..20), twice in 0..20usize) {
             let mut taken = Taken::default();
-            let made: Vec<String> = old.iter().map(|old| taken.made_from(old)).collect();
-            let distinct: HashSet<String> = made.iter().map(|name| name.to_ascii_lowercase()).collect();
+            let all = old.iter().chain(old.get(twice));
+            let made: Vec<String> = all.map(|old| taken.made_from(old)).collect();
+            let distinct: HashSet<String> = made.iter().map(|name| folded(name)).collect();
             prop_assert_eq!(distinct.len(), made.len());
-            prop_assert!(made.iter().all(|name| is_valid(name)), "{:?}", made);
+            prop_assert!(made.iter().all(|name| name.parse::<ClientName>().is_ok()), "{:?}", made);
         }
     }
 
     #[test]
-    fn a_name_keeps_what_may_stay() {
+    fn a_name_keeps_what_people_wrote() {
         let mut taken = Taken::default();
         let mut made = |old: &str| taken.made_from(old);
-        assert_eq!(made("Bob's phone"), "Bobs-phone");
-        assert_eq!(made("bobs phone"), "bobs-phone-2");
-        assert_eq!(made("../../etc/passwd"), "etc-passwd");
-        assert_eq!(made("a name that is too long"), "a-name-that-is-");
-        assert_eq!(made("a name that is too long, too"), "a-name-that-i-2");
-        assert_eq!([made(""), made("家")], ["client", "client-2"]);
+        assert_eq!(made("Müller's iPhone 📱"), "Müller's iPhone 📱");
+        assert_eq!(made("müller's iPhone 📱"), "müller's iPhone 📱-2");
+        assert_eq!(made("../../etc/passwd"), "../../etc/passwd");
+        assert_eq!(made("a\u{a0}name\n[Peer]"), "a name [Peer]");
+        assert_eq!(made(&"x".repeat(65)), "x".repeat(64));
+        assert_eq!(made(&"x".repeat(66)), format!("{}-2", "x".repeat(62)));
+        assert_eq!([made(""), made("\u{200b}")], ["client", "client-2"]);
     }
 }

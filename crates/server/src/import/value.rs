@@ -446,9 +446,7 @@ impl Import {
         let mut taken = names::Taken::default();
         // Names that are valid already come first: nobody else may get them.
         for client in &mut self.clients {
-            if names::is_valid(&client.old_name) && taken.insert(&client.old_name) {
-                client.name = client.old_name.clone();
-            }
+            client.name = taken.take(&client.old_name).unwrap_or_default();
         }
         for client in self.clients.iter_mut().filter(|client| client.name.is_empty()) {
             if client.is_site && client.old_name.is_empty() {
@@ -462,7 +460,7 @@ impl Import {
                 client.remarks.changed(format!("it had no name: it is `{name}`"));
             } else {
                 client.remarks.changed(format!(
-                    "its name is `{name}`: 15 letters, digits, `-`, `_` or `.` at most, and no two alike"
+                    "its name is `{name}`: at most 64 characters, none of them invisible, and no two names alike"
                 ));
                 let old = client.old_name.clone();
                 client.add_note(&old);

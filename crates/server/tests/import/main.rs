@@ -147,6 +147,19 @@ fn edited(kind: &str, name: &str, edit: impl Fn(&str) -> String) -> (Kind, Input
 }
 
 #[test]
+fn names_stay_as_people_wrote_them_and_no_two_are_alike() {
+    let (kind, input) = edited("wg-easy-14", "wg0.json", |text| {
+        let text = text.replace("Bob's phone", "Müller's iPhone 📱").replace("old laptop", "MÜLLER'S iPhone 📱");
+        text.replace("Jürgen’s phone", "Küche\u{a0}2\u{200b}").replace("\"alice\"", "\"] [Peer] # ../x\"")
+    });
+    let file = file(&imported(kind, &input), &options());
+    let names: Vec<&str> = file.lines().filter_map(|line| line.split_once("# Name = ")).map(|(_, name)| name).collect();
+    let long = "a name that is much longer than an interface's may be";
+    assert_eq!(names, ["] [Peer] # ../x", "Müller's iPhone 📱", "MÜLLER'S iPhone 📱-2", long, "Küche 2"]);
+    assert!(file.contains("#! Note = MÜLLER'S iPhone 📱\n"), "{file}");
+}
+
+#[test]
 fn commands_that_no_gateway_replaces_stay() {
     let without = |text: &str| {
         text.lines().filter(|line| !line.starts_with("Post")).fold(String::new(), |text, line| text + line + "\n")

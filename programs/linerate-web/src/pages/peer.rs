@@ -1,5 +1,6 @@
 //! A peer, and what can be done with it if it is a client.
 
+use form_urlencoded::byte_serialize;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use linerate_page::{Client, Peer, State, Tunnel};
@@ -18,6 +19,9 @@ pub(crate) struct Shown<'a> {
     pub(crate) refusal: Option<&'a str>,
 }
 
+/// The longest name in units of UTF-16, which browsers count: each of its characters may take two.
+const LONGEST_NAME: usize = 128;
+
 fn path_of(tunnel: &Tunnel, peer: &Peer) -> String {
     format!("/tunnels/{}/peers/{}", tunnel.name, key_in_path(&peer.key))
 }
@@ -30,7 +34,7 @@ fn crumbs(tunnel: &Tunnel, peer: Option<&Peer>) -> Markup {
     html! {
         p.crumbs {
             a href="/" { "Tunnels" } " › " a href={ "/tunnels/" (tunnel.name) } { (tunnel.name) }
-            @if let Some(peer) = peer { " › " a href=(path_of(tunnel, peer)) { (title_of(peer)) } }
+            @if let Some(peer) = peer { " › " a href=(path_of(tunnel, peer)) { bdi { (title_of(peer)) } } }
         }
     }
 }
@@ -51,7 +55,7 @@ pub(crate) fn peer(
         "",
         &html! {
             (crumbs(tunnel, None))
-            h1 { (title_of(peer)) }
+            h1 { bdi { (title_of(peer)) } }
             @if let Some(done) = shown.done { p.notice role="status" { (done) } }
             @if let Some(refusal) = shown.refusal { p.refusal role="alert" { (refusal) } }
             div.columns {
@@ -106,11 +110,11 @@ fn actions(viewer: &Viewer, tunnel: &Tunnel, peer: &Peer, client: &Client, write
             @if client.key_kept {
                 p.row {
                     a.button href={ (path) "/code" } { "Show the QR code" }
-                    a.button href={ (path) "/file" } download={ (name) ".conf" } { "Download" }
+                    a.button href={ (path) "/file" } download={ (client.file_name) ".conf" } { "Download" }
                 }
             } @else {
                 p {
-                    "Only the client has its private key. " code { "sudo linerate client rekey " (name) }
+                    "Only the client has its private key. " code { "sudo linerate client rekey " (client.file_name) }
                     " makes a new one."
                 }
             }
@@ -131,7 +135,7 @@ fn actions(viewer: &Viewer, tunnel: &Tunnel, peer: &Peer, client: &Client, write
             }
             form.row method="post" action={ (path) "/rename" } {
                 (secret(viewer))
-                label { "Name" input name="name" required value=(name) maxlength="15" size="16"; }
+                label { "Name" input name="name" required value=(name) maxlength=(LONGEST_NAME) size="16"; }
                 button { "Rename" }
             }
             form.row method="post" action={ (path) "/set" } {
@@ -167,7 +171,7 @@ pub(crate) fn remove_form(viewer: &Viewer, tunnel: &Tunnel, peer: &Peer) -> Mark
         "",
         &html! {
             (crumbs(tunnel, Some(peer)))
-            h1 { "Remove " (title_of(peer)) "?" }
+            h1 { "Remove " bdi { (title_of(peer)) } "?" }
             p {
                 "It is no longer let in, and its addresses are given to no other client for a day. "
                 "It cannot be undone."
@@ -195,9 +199,9 @@ pub(crate) fn add_form(viewer: &Viewer, tunnel: &Tunnel, typed: &Form, refusal: 
                 (secret(viewer))
                 label {
                     "Name"
-                    input name="name" required maxlength="15" pattern="[A-Za-z0-9_][A-Za-z0-9_.\\-]*" autofocus
+                    input name="name" required maxlength=(LONGEST_NAME) autofocus
                         value=(typed.get("name"));
-                    small { "Up to 15 letters, digits, -, _ and ." }
+                    small { "Any text of up to 64 characters" }
                 }
                 label { "Let in until" input name="expires" value=(typed.get("expires")) placeholder="for ever";
                     small { "30d, 2030-01-31 or 2030-01-31T18:00" } }
@@ -228,22 +232,29 @@ pub(crate) fn add_form(viewer: &Viewer, tunnel: &Tunnel, typed: &Form, refusal: 
 }
 
 /// The file of a client that was just added.
-pub(crate) fn new_file(viewer: &Viewer, tunnel: &Tunnel, name: &str, text: &str, is_kept: bool) -> Markup {
+pub(crate) fn new_file(
+    viewer: &Viewer,
+    tunnel: &Tunnel,
+    (name, file_name): (&str, &str),
+    text: &str,
+    is_kept: bool,
+) -> Markup {
+    let filter: String = byte_serialize(name.as_bytes()).collect();
     page(
         name,
         Some(viewer),
         "",
         &html! {
             (crumbs(tunnel, None))
-            h1 { (name) " was added" }
+            h1 { bdi { (name) } " was added" }
             @if !is_kept { p.notice { "This is the only time that its private key is shown." } }
             div.columns {
                 div { (picture(name, text)) }
                 div {
                     pre #file { (text) }
                     p.row {
-                        button type="button" data-save={ (name) ".conf" } hidden { "Save as a file" }
-                        a.button href={ "/tunnels/" (tunnel.name) "?filter=" (name) } { "Done" }
+                        button type="button" data-save={ (file_name) ".conf" } hidden { "Save as a file" }
+                        a.button href={ "/tunnels/" (tunnel.name) "?filter=" (filter) } { "Done" }
                     }
                 }
             }
@@ -259,7 +270,7 @@ pub(crate) fn code(viewer: &Viewer, tunnel: &Tunnel, peer: &Peer, text: &str) ->
         "",
         &html! {
             (crumbs(tunnel, Some(peer)))
-            h1 { (title_of(peer)) ": QR code" }
+            h1 { bdi { (title_of(peer)) } ": QR code" }
             p { "Who sees it can use the tunnel as this client." }
             (picture(&title_of(peer), text))
         },

@@ -97,7 +97,7 @@ pub(crate) fn tunnel(
             section.wide aria-label="Traffic" { div #traffic data-live { (traffic(&tunnel.name, of, zone)) } }
             h2 #list { (if tunnel.is_server { "Clients and other peers" } else { "Peers" }) }
             form.search method="get" action=(path) role="search" {
-                input type="search" name="filter" value=(selection.filter) aria-label="Name, address or key"
+                input type="search" name="filter" value=(selection.filter) aria-label="Name, note, address or key"
                     placeholder="Name, address or key";
                 button { "Search" }
                 @if tunnel.is_server && viewer.may_change(write) {
@@ -157,7 +157,7 @@ fn row(path: &str, peer: &Peer) -> Markup {
         tr role="row" {
             th scope="row" role="rowheader" {
                 a href={ (path) "/peers/" (key_in_path(&peer.key)) } {
-                    @if let Some(name) = &peer.name { (name) } @else { span.key { (short(&peer.key)) } }
+                    @if let Some(name) = &peer.name { bdi { (name) } } @else { span.key { (short(&peer.key)) } }
                 }
             }
             td role="cell" data-label="State" { (state(peer.state)) }

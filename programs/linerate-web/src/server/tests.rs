@@ -18,10 +18,11 @@ pub(crate) struct Host {
 
 const KEY: &str = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZ+/+DU=";
 const NAME: &str = "<script>alert(1)</script>";
+const FILE: &str = "script-al-x7k2m";
 
 fn reply(line: &str) -> Reply {
     let tunnel = Tunnel { name: "wg0".into(), is_server: true, peers: 1, ..Tunnel::default() };
-    let client = linerate_page::Client { key_kept: true, ..Default::default() };
+    let client = linerate_page::Client { key_kept: true, file_name: FILE.into(), ..Default::default() };
     let peer = Peer { name: Some(NAME.into()), key: KEY.into(), client: Some(client), ..Peer::default() };
     match serde_json::from_str(line).unwrap() {
         Ask::Tunnels => Reply::Tunnels { tunnels: vec![tunnel], write: true },
@@ -29,7 +30,7 @@ fn reply(line: &str) -> Reply {
         Ask::Peer { .. } => Reply::Peer { tunnel, peer: Box::new(peer), write: true },
         Ask::Findings => Reply::Findings { findings: Vec::new() },
         Ask::File { .. } | Ask::Change { change: Change::Add { .. }, .. } => {
-            Reply::File { text: Zeroizing::new("[Interface]\n".into()) }
+            Reply::File { file_name: FILE.into(), text: Zeroizing::new("[Interface]\n".into()) }
         }
         Ask::Change { .. } => Reply::Done,
     }
@@ -229,6 +230,29 @@ fn every_answer_has_the_headers() {
             assert_eq!(headers[name], value, "{path}");
         }
     }
+}
+
+#[test]
+fn a_file_is_saved_under_a_name_that_apps_take_and_a_name_is_searched_as_it_is() {
+    let host = host();
+    let (cookie, form) = host.log_in(Role::Writer);
+    let answered = host.ask(&Method::GET, &example("/tunnels/*/peers/*/file"), &[("cookie", &cookie)], "");
+    assert_eq!(answered.headers["content-disposition"], "attachment; filename=\"script-al-x7k2m.conf\"");
+    let text = format!("form={form}&name=M%C3%BCller+%26+%22S%C3%B6hne%22+%F0%9F%93%B1");
+    let answered = host.ask(&Method::POST, &example("/tunnels/*/add"), &[("cookie", &cookie)], &text);
+    for part in [
+        "<bdi>Müller &amp; &quot;Söhne&quot; 📱</bdi> was added",
+        "data-save=\"script-al-x7k2m.conf\"",
+        "?filter=M%C3%BCller+%26+%22S%C3%B6hne%22+%F0%9F%93%B1\"",
+    ] {
+        assert!(answered.text.contains(part), "{part}: {}", answered.text);
+    }
+}
+
+#[test]
+fn a_name_is_one_word_of_the_audit() {
+    assert_eq!(quoted("laptop"), "laptop");
+    assert_eq!(quoted("x of wg0; \"y"), r#""x of wg0; \"y""#);
 }
 
 #[test]

@@ -29,10 +29,12 @@ pub(super) enum Command {
         \x20 sudo linerate client add laptop --output laptop.conf\n\
         \x20 sudo linerate client add phone --expires 30d --quota 50G --reset monthly\n\
         \x20 sudo linerate client add alice bob carol --output /root/clients/\n\
+        \x20 sudo linerate client add \"Müller's iPhone\" --output /root/clients/\n\
         \x20 sudo linerate client add router --pubkey KEY --split")]
     Add(Add),
-    /// List all clients
-    List(Which),
+    /// List all clients, or those with a text in their name, addresses or note
+    #[command(after_long_help = "EXAMPLE\n  sudo linerate client list müller")]
+    List(List),
     /// Show all about clients
     Show(Named),
     /// Keep clients out until they are enabled again
@@ -100,8 +102,18 @@ pub(super) struct Which {
 }
 
 #[derive(Args)]
+pub(super) struct List {
+    /// Part of a name, an address or a note; case and accents do not matter
+    #[arg(value_name = "TEXT")]
+    pub(super) part: Option<String>,
+
+    #[command(flatten)]
+    pub(super) which: Which,
+}
+
+#[derive(Args)]
 pub(super) struct Named {
-    /// Names of clients
+    /// Names of clients, or of their files without .conf, in any case
     #[arg(value_name = "NAME", required = true)]
     pub(super) names: Vec<String>,
 
@@ -111,7 +123,7 @@ pub(super) struct Named {
 
 #[derive(Args)]
 pub(super) struct Add {
-    /// Names: 1 to 15 letters, digits, `-`, `_` or `.`
+    /// Names: any text of 1 to 64 characters
     #[arg(value_name = "NAME", required = true)]
     pub(super) names: Vec<String>,
 
@@ -126,7 +138,8 @@ pub(super) struct Add {
     #[arg(long)]
     pub(super) keep_key: bool,
 
-    /// Write the file there, readable by its owner only; into a folder: NAME.conf
+    /// Write the file there, readable by its owner only; into a folder: NAME.conf, or a name of at most 15 letters,
+    /// digits, `-`, `_` or `.` that is made from it
     #[arg(short, long, value_name = "PATH")]
     pub(super) output: Option<PathBuf>,
 

@@ -5,6 +5,7 @@ mod arguments;
 mod output;
 mod show;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use linerate_host::spec::Compat;
 use linerate_netio::random;
 use linerate_server::init::{Chance, NAME_SERVERS};
 use linerate_server::{
-    Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, dns, expiry, families,
+    Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, dns, expiry, families, folded,
+    searchable,
 };
 use linerate_tunnel::{self as tunnel, ConfigFile, Context, Error, Options};
 use linerate_wg::keys;
@@ -28,7 +30,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 pub(super) use self::arguments::ClientArguments;
-use self::arguments::{Add, Command, Export, Named, Qr, Rekey, Rename, Renew, Set, Which};
+use self::arguments::{Add, Command, Export, List, Named, Qr, Rekey, Rename, Renew, Set, Which};
 use self::output::Files;
 use crate::cli::{CliError, Output, interruption};
 
@@ -53,10 +55,16 @@ pub(super) fn main(arguments: &ClientArguments) -> Result<ExitCode, CliError> {
     }
 }
 
-/// The names of a server's clients.
+/// The names of a server's clients for the completions of shells: those of their files where a shell, although it quotes
+/// what it completes, would take a name for an option, a variable or a command.
 pub(super) fn names(server: Option<&str>) -> Result<Vec<String>, CliError> {
     let (_, roster) = read(server)?;
-    Ok(roster.clients().iter().map(|client| client.name.to_string()).collect())
+    let name = |client: &Client| {
+        let name = client.name.as_str();
+        let is_quotable = !name.starts_with(['-', '~', '=']) && !name.contains(['$', '`', '\\', '!']);
+        if is_quotable { name.to_owned() } else { client.file_name.clone() }
+    };
+    Ok(roster.clients().iter().map(name).collect())
 }
 
 /// A key pair for a client, or only the public half.
@@ -106,7 +114,7 @@ fn add(arguments: &Add) -> Result<ExitCode, CliError> {
             let text = client_file(roster.file(), &server_key, &client, keys.private.as_ref());
             added.push(Exported { client, text: text.map_err(state)?, has_key: keys.private.is_some() });
         }
-        let files = to_files.write(added.iter().map(|added| (&added.client.name, &*added.text)))?;
+        let files = to_files.write(added.iter().map(|added| (&added.client, &*added.text)))?;
         let mut notes = notes(roster, &properties, now);
         if let Some(client) = roster.clients().last() {
             notes.extend(of_host(file, roster, client)?);
@@ -132,7 +140,7 @@ fn add(arguments: &Add) -> Result<ExitCode, CliError> {
     }
     for Exported { client, text, has_key } in &added {
         eprint_line(&format!("added {}{} with {}", client.name, unmet.place(&file), addresses(client)));
-        match files.path(&client.name) {
+        match files.path(client) {
             Some(path) => eprint_line(&format!("its file is {}", path.display())),
             None => print_once(text, *has_key)?,
         }
@@ -165,20 +173,25 @@ fn print_exported(exported: &[Exported], files: &output::Outcome) -> Result<Exit
     if files.are_none() && exported.iter().any(|one| one.has_key) {
         keys::warn_if_world_accessible();
     }
-    let list: Vec<_> = exported.iter().map(|one| one.json(files.path(&one.client.name))).collect();
+    let list: Vec<_> = exported.iter().map(|one| one.json(files.path(&one.client))).collect();
     print_json(&json!(list))
 }
 
-fn list(which: &Which) -> Result<ExitCode, CliError> {
+fn list(arguments: &List) -> Result<ExitCode, CliError> {
+    let List { part, which } = arguments;
     let (file, roster) = read(which.server.as_deref())?;
     let running = tunnel::running(&file.interface);
-    let clients: Vec<&Client> = roster.clients().iter().collect();
+    let searched = part.as_deref().map(searchable).unwrap_or_default();
+    let clients: Vec<&Client> = roster.clients().iter().filter(|client| client.has(&searched)).collect();
     if which.json {
         return print_json(&show::json_list(&clients, running.as_ref()));
     }
-    if clients.is_empty() {
+    if roster.clients().is_empty() {
         eprint_line(&format!("{} has no clients; `linerate client add NAME` adds one", file.interface));
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(part) = part.as_ref().filter(|_| clients.is_empty()) {
+        return Err(format!("{}: no client has `{part}' in its name, addresses or note", file.interface).into());
     }
     Ok(print(show::table(&clients, running.as_ref(), now()).as_bytes())?)
 }
@@ -236,6 +249,7 @@ fn change<E: std::fmt::Display>(
     mut change: impl FnMut(&mut Roster, &str) -> Result<(), E>,
 ) -> Result<ExitCode, CliError> {
     let edited = edit(&named.which, now(), |file, roster| {
+        distinct(roster, &named.names)?;
         for name in &named.names {
             change(roster, name).map_err(refusal(file))?;
         }
@@ -246,7 +260,10 @@ fn change<E: std::fmt::Display>(
 
 fn remove(named: &Named) -> Result<ExitCode, CliError> {
     let now = now();
-    let edited = edit(&named.which, now, |file, roster| roster.remove(&named.names, now).map_err(refusal(file)))?;
+    let edited = edit(&named.which, now, |file, roster| {
+        distinct(roster, &named.names)?;
+        roster.remove(&named.names, now).map_err(refusal(file))
+    })?;
     report(&named.which, &named.names, "removed", &edited)
 }
 
@@ -265,6 +282,7 @@ fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
     let to_files = Files::check(arguments.output.as_deref(), names.len(), which.json)?;
     let pairs: Vec<KeyPair> = names.iter().map(|_| KeyPair::of(arguments.pubkey)).collect();
     let edited = edit(which, now(), |file, roster| {
+        distinct(roster, names)?;
         let server_key = server_key(file)?;
         let mut exported = Vec::new();
         for (name, keys) in names.iter().zip(&pairs) {
@@ -283,7 +301,7 @@ fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
             let text = client_file(roster.file(), &server_key, &client, keys.private.as_ref()).map_err(state)?;
             exported.push(Exported { client, text, has_key: keys.private.is_some() });
         }
-        let files = to_files.write(exported.iter().map(|one| (&one.client.name, &*one.text)))?;
+        let files = to_files.write(exported.iter().map(|one| (&one.client, &*one.text)))?;
         Ok((exported, files))
     })?;
     let Done { file, value: (exported, files), unmet } = edited;
@@ -299,7 +317,7 @@ fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
             false => "; the old key is valid until it is used",
         };
         eprint_line(&format!("{} has a new key{}{old}", client.name, unmet.place(&file)));
-        match files.path(&client.name) {
+        match files.path(client) {
             Some(path) => eprint_line(&format!("its file is {}", path.display())),
             None => print_once(text, *has_key)?,
         }
@@ -318,7 +336,7 @@ fn export(arguments: &Export) -> Result<ExitCode, CliError> {
         let text = client_file(roster.file(), &server_key, client, key).map_err(|error| error.to_string())?;
         exported.push(Exported { client: client.clone(), text, has_key: key.is_some() });
     }
-    let files = to_files.write(exported.iter().map(|one| (&one.client.name, &*one.text)))?;
+    let files = to_files.write(exported.iter().map(|one| (&one.client, &*one.text)))?;
     files.keep();
     for one in exported.iter().filter(|one| !one.has_key) {
         eprint_line(&format!("{}: {NO_KEY}", one.client.name));
@@ -341,19 +359,20 @@ fn export(arguments: &Export) -> Result<ExitCode, CliError> {
 const NO_KEY: &str = "only the client has its private key, so its file has a comment in its place; \
     `linerate client rekey` makes a new key and shows it";
 
-/// The file of a client whose private key is kept.
-pub(super) fn kept_file(server: Option<&str>, name: &str) -> Result<Buffer, CliError> {
+/// The file of a client whose private key is kept, and its name without `.conf`.
+pub(super) fn kept_file(server: Option<&str>, name: &str) -> Result<(String, Buffer), CliError> {
     let (file, roster) = read(server)?;
     let client = roster.client(name).map_err(refusal(&file))?;
     let Some(key) = &client.peer.client.private_key else {
         return Err(format!("{}: {NO_KEY}", client.name).into());
     };
     let text = client_file(roster.file(), &server_key(&file)?, client, Some(key));
-    Ok(text.map_err(|error| error.to_string())?)
+    Ok((client.file_name.clone(), text.map_err(|error| error.to_string())?))
 }
 
 fn qr(arguments: &Qr) -> Result<ExitCode, CliError> {
-    let code = code(&kept_file(arguments.server.as_deref(), &arguments.name)?)?;
+    let (_, text) = kept_file(arguments.server.as_deref(), &arguments.name)?;
+    let code = code(&text)?;
     let Some(path) = &arguments.output else {
         print_code(&code)?;
         return Ok(ExitCode::SUCCESS);
@@ -465,6 +484,7 @@ fn roster(file: &ConfigFile, now: Timestamp) -> Result<Roster, Error> {
 }
 
 fn selected<'a>(roster: &'a Roster, names: &[String], file: &ConfigFile) -> Result<Vec<&'a Client>, CliError> {
+    distinct(roster, names)?;
     let clients = names.iter().map(|name| roster.client(name).map_err(refusal(file)));
     Ok(clients.collect::<Result<_, Error>>()?)
 }
@@ -540,9 +560,18 @@ fn report<T>(which: &Which, names: &[String], done: &str, edited: &Done<T>) -> R
 
 /// A name that is there twice, in any case.
 fn repeated(names: &[String]) -> Option<&String> {
-    let is_before =
-        |(index, name): &(usize, &String)| names[..*index].iter().any(|other| other.eq_ignore_ascii_case(name));
-    names.iter().enumerate().find(is_before).map(|(_, name)| name)
+    let mut before = HashSet::new();
+    names.iter().find(|name| !before.insert(folded(name)))
+}
+
+/// Refuses a client that is named by its name and by that of its file.
+fn distinct(roster: &Roster, names: &[String]) -> Result<(), Error> {
+    let mut before = HashSet::new();
+    let is_again = |name: &&String| roster.client(name).is_ok_and(|client| !before.insert(&client.file_name));
+    match names.iter().find(is_again) {
+        Some(name) => Err(Error::State(format!("{name} is named twice; nothing was done"))),
+        None => Ok(()),
+    }
 }
 
 fn client_names(names: &[String]) -> Result<Vec<ClientName>, String> {

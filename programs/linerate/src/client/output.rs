@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use linerate_server::ClientName;
+use linerate_server::Client;
 use linerate_tunnel::Error;
 
 /// Where files shall go.
@@ -14,13 +14,13 @@ pub(super) enum Files<'a> {
     None,
     /// To this file.
     One(&'a Path),
-    /// To this folder, each under its client's name.
+    /// To this folder, each under a name like its client's.
     Folder(&'a Path),
 }
 
 /// Files that were written, which are removed again unless they are [kept](Outcome::keep).
 pub(super) struct Outcome {
-    paths: Vec<(ClientName, PathBuf)>,
+    paths: Vec<(String, PathBuf)>,
     is_kept: std::cell::Cell<bool>,
 }
 
@@ -37,16 +37,16 @@ impl<'a> Files<'a> {
     }
 
     /// Writes the files, which are not there yet, for their owner only.
-    pub(super) fn write<'b>(&self, texts: impl Iterator<Item = (&'b ClientName, &'b [u8])>) -> Result<Outcome, Error> {
+    pub(super) fn write<'b>(&self, texts: impl Iterator<Item = (&'b Client, &'b [u8])>) -> Result<Outcome, Error> {
         let mut outcome = Outcome { paths: Vec::new(), is_kept: false.into() };
-        for (name, text) in texts {
+        for (client, text) in texts {
             let path = match self {
                 Self::None => continue,
                 Self::One(path) => path.to_path_buf(),
-                Self::Folder(folder) => folder.join(format!("{name}.conf")),
+                Self::Folder(folder) => folder.join(format!("{}.conf", client.file_name)),
             };
             create(&path, text).map_err(Error::State)?;
-            outcome.paths.push((name.clone(), path));
+            outcome.paths.push((client.file_name.clone(), path));
         }
         Ok(outcome)
     }
@@ -59,8 +59,8 @@ impl Outcome {
     }
 
     /// The file of a client, if one was written.
-    pub(super) fn path(&self, name: &ClientName) -> Option<&Path> {
-        self.paths.iter().find(|(of, _)| of == name).map(|(_, path)| &**path)
+    pub(super) fn path(&self, client: &Client) -> Option<&Path> {
+        self.paths.iter().find(|(of, _)| *of == client.file_name).map(|(_, path)| &**path)
     }
 
     /// Whether no file was written.

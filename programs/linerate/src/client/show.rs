@@ -16,6 +16,7 @@ use linerate_wg::show::human::amount;
 use serde_json::{Value, json};
 
 use super::addresses;
+use crate::columns;
 
 /// For how long after a handshake a client is online: no session lasts longer.
 const ONLINE: i64 = 180;
@@ -32,6 +33,7 @@ pub(super) fn json(client: &Client, running: Option<&PeerState>) -> Value {
     let time = |time: Option<Timestamp>| time.map(|time| time.to_string());
     let mut value = json!({
         "name": client.name.as_str(),
+        "fileName": client.file_name,
         "state": client.state.word(),
         "publicKey": client.peer.public_key.to_string(),
         "nextPublicKey": settings.next_public_key.map(|key| key.to_string()),
@@ -79,22 +81,9 @@ pub(super) fn table(clients: &[&Client], running: Option<&DeviceState>, now: Tim
     let peers = peers(running);
     let rows: Vec<[String; 9]> =
         clients.iter().map(|client| row(client, peers.get(&client.peer.public_key).copied(), now)).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([HEADER[column].len()]).max().unwrap_or(0)
-    };
-    let widths: [usize; 9] = std::array::from_fn(width);
-    let header = HEADER.map(str::to_owned);
-    let mut text = String::new();
-    for row in std::iter::once(&header).chain(&rows) {
-        let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
-            // Numbers are right-aligned.
-            7 | 8 => format!("{cell:>width$}"),
-            _ => format!("{cell:width$}"),
-        });
-        let _ = writeln!(text, "{}", cells.collect::<Vec<String>>().join("  ").trim_end());
-    }
-    text
+    // Numbers are right-aligned.
+    let lines = columns::lines(HEADER, &rows, &[7, 8]);
+    lines.into_iter().map(|line| line + "\n").collect()
 }
 
 fn row(client: &Client, running: Option<&PeerState>, now: Timestamp) -> [String; 9] {
@@ -129,6 +118,9 @@ pub(super) fn details(
     };
     let time = |time: Timestamp| local(time, zone);
     line("state", state(client, running));
+    if !client.name.is_plain() {
+        line("file", &format!("{}.conf", client.file_name));
+    }
     line("addresses", &addresses(client));
     let networks = client.networks().map(|net| net.to_string()).collect::<Vec<String>>();
     if !networks.is_empty() {
@@ -218,7 +210,12 @@ mod tests {
     #[test]
     fn a_client_that_its_quota_cuts_off_does_not_look_healthy() {
         let key = PublicKey([7; 32]);
-        let client = Client { name: "guest".parse().unwrap(), state: State::Enabled, peer: Peer::new(key).into() };
+        let client = Client {
+            name: "guest".parse().unwrap(),
+            file_name: "guest".to_owned(),
+            state: State::Enabled,
+            peer: Peer::new(key).into(),
+        };
         let mut peer = PeerState::new(key);
         peer.limits.used = 5000;
         assert_eq!(state(&client, Some(&peer)), "enabled");

@@ -9,6 +9,7 @@ use linerate_watch::{Peer, Rates, Tunnel};
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
+use unicode_width::UnicodeWidthStr;
 
 use super::format::{age, bars, rate, scaled};
 use super::history::LENGTH;
@@ -318,7 +319,7 @@ fn peers(buffer: &mut Buffer, y: u16, state: &mut State, look: Look) {
 
 fn cell(buffer: &mut Buffer, x: u16, y: u16, column: &Column, text: &str, style: Style, look: Look) {
     let text = fit(text, column.width, look);
-    let width = u16::try_from(text.chars().count()).unwrap_or(column.width);
+    let width = u16::try_from(text.width()).unwrap_or(column.width);
     let indent = if column.right { column.width.saturating_sub(width) } else { 0 };
     buffer.set_stringn(x + indent, y, &text, (column.width - indent).into(), style);
 }

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use linerate_control::endpoint;
+use linerate_server::searchable;
 use linerate_watch::{Peer, Tunnel, View};
 
 use super::history::History;
@@ -146,7 +147,7 @@ impl State {
 
     /// The peers that are shown, in their order.
     pub(super) fn rows(&self) -> Vec<(&Tunnel, &Peer)> {
-        let filter = self.filter.to_lowercase();
+        let filter = searchable(&self.filter);
         let all = self.view.tunnels.iter().flat_map(|tunnel| tunnel.peers.iter().map(move |peer| (tunnel, peer)));
         let mut rows: Vec<_> = all
             .filter(|(_, peer)| !self.busy_only || rate(peer) > 0.0)
@@ -182,7 +183,7 @@ fn rate(peer: &Peer) -> f64 {
 }
 
 fn matches(filter: &str, tunnel: &Tunnel, peer: &Peer) -> bool {
-    let has = |text: &str| text.to_lowercase().contains(filter);
+    let has = |text: &str| searchable(text).contains(filter);
     has(&tunnel.interface)
         || peer.settings.name.as_deref().is_some_and(has)
         || has(&peer.settings.public_key.to_string())

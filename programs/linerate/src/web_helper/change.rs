@@ -20,7 +20,7 @@ pub(super) fn change(tunnel: &str, change: &Change) -> Reply {
     };
     match change {
         Change::Add { .. } => match file(&output) {
-            Some(text) => Reply::File { text },
+            Some((file_name, text)) => Reply::File { file_name, text },
             None => Reply::Refused { message: "the client was added, and its file was not understood".to_owned() },
         },
         _ => Reply::Done,
@@ -46,11 +46,12 @@ pub(super) fn run(arguments: &[String]) -> Result<Zeroizing<Vec<u8>>, String> {
     })
 }
 
-/// The file of the only client that was added.
-fn file(output: &[u8]) -> Option<Zeroizing<String>> {
+/// The file of the only client that was added, and its name.
+fn file(output: &[u8]) -> Option<(String, Zeroizing<String>)> {
     let mut added: Value = serde_json::from_slice(output).ok()?;
-    match added.get_mut(0)?.get_mut("file")?.take() {
-        Value::String(text) => Some(Zeroizing::new(text)),
+    let added = added.get_mut(0)?;
+    match (added.get_mut("fileName")?.take(), added.get_mut("file")?.take()) {
+        (Value::String(file_name), Value::String(text)) => Some((file_name, Zeroizing::new(text))),
         _ => None,
     }
 }
@@ -114,8 +115,12 @@ mod tests {
             words,
             ["client", "renew", "--server=wg0", "--json", "--expires=--output=/etc/shadow", "--", "phone"]
         );
-        for name in ["--json", "../x", "a b", "", "$(id)"] {
-            assert!(arguments("wg0", &renew(name, "1d")).is_err(), "{name}");
+        for name in ["--json", "../x", "a b", "$(id)", "家"] {
+            let words = arguments("wg0", &renew(name, "1d")).unwrap();
+            assert_eq!(words[words.len() - 2..], ["--", name]);
+        }
+        for name in ["", "a\nb", "a\u{202e}b"] {
+            assert!(arguments("wg0", &renew(name, "1d")).is_err(), "{name:?}");
         }
     }
 

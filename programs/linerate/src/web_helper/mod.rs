@@ -190,7 +190,9 @@ impl Helper {
                 message: "the page may not see keys: its helper was not started with --write or --secrets".to_owned(),
             },
             Request::File { tunnel, client } => match client::kept_file(Some(&tunnel), &client) {
-                Ok(text) => Reply::File { text: Zeroizing::new(String::from_utf8_lossy(&text).into_owned()) },
+                Ok((file_name, text)) => {
+                    Reply::File { file_name, text: Zeroizing::new(String::from_utf8_lossy(&text).into_owned()) }
+                }
                 Err(error) => Reply::Refused { message: error.message },
             },
             Request::Change { .. } if !self.write => {

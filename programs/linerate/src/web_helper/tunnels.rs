@@ -17,7 +17,7 @@ use linerate_control::rate::Rate;
 use linerate_control::tunnel_file::{Peer as FilePeer, QuotaReset};
 use linerate_control::uapi::limits::Suspension;
 use linerate_page::{Client, MOST_ADDRESSES, MOST_ADDRESSES_OF_EACH, MOST_PEERS, Peer, Reply, Sort, State, Tunnel};
-use linerate_server::Roster;
+use linerate_server::{Roster, searchable};
 use linerate_tunnel::status::RunBy;
 use linerate_tunnel::{ConfigFile, System};
 use linerate_watch::host::{Host, Stamp};
@@ -72,8 +72,10 @@ struct Named {
     /// In the order of the file.
     line: usize,
     name: Option<String>,
-    /// To compare without regard to case.
+    /// To sort by.
     folded: String,
+    /// The texts in which a filter is searched, a line each.
+    searched: String,
     addresses: Vec<IpNet>,
     client: Option<Client>,
     quota: Option<u64>,
@@ -117,7 +119,7 @@ impl Tunnels {
         let wall = Timestamp::now();
         let mut rows = known.rows(wall);
         let summary = known.summary(tunnel, &rows);
-        let filter = order.filter.to_ascii_lowercase();
+        let filter = searchable(order.filter);
         rows.retain(|row| row.has(&filter));
         rows.sort_by(|a, b| {
             let sorted = a.compare(b, order.sort);
@@ -262,9 +264,12 @@ impl File {
             return;
         };
         let contents = roster.file();
+        let file_names = roster.clients().iter().map(|client| (client.peer.public_key, &*client.file_name));
+        let file_names: HashMap<PublicKey, &str> = file_names.collect();
         let peers = contents.peers.iter().map(|peer| {
             let is_disabled = roster.document().sections()[peer.section].kind() == SectionKind::DisabledPeer;
-            (peer.public_key, Named::new(peer, is_disabled))
+            let file_name = file_names.get(&peer.public_key).copied().unwrap_or_default();
+            (peer.public_key, Named::new(peer, file_name, is_disabled))
         });
         *self = Self {
             path: file.path,
@@ -277,7 +282,7 @@ impl File {
 }
 
 impl Named {
-    fn new(peer: &FilePeer, is_disabled: bool) -> Self {
+    fn new(peer: &FilePeer, file_name: &str, is_disabled: bool) -> Self {
         let settings = &peer.client;
         let name = peer.name.as_deref().map(|name| printable(name).into_owned());
         let client = settings.created.map(|created| Client {
@@ -286,10 +291,13 @@ impl Named {
             monthly: settings.quota_reset == QuotaReset::Monthly,
             note: settings.note.as_deref().map(|note| printable(note).into_owned()),
             key_kept: settings.private_key.is_some(),
+            file_name: file_name.to_owned(),
         });
+        let folded = searchable(name.as_deref().unwrap_or_default());
         Self {
             line: peer.line,
-            folded: name.as_deref().unwrap_or_default().to_lowercase(),
+            searched: format!("{folded}\n{}", searchable(settings.note.as_deref().unwrap_or_default())),
+            folded,
             name,
             addresses: peer.allowed_ips.clone(),
             client,
@@ -336,10 +344,10 @@ impl Row<'_> {
         self.live?.endpoint.as_ref().map(endpoint::text)
     }
 
-    /// Whether the name, an address or the key has the text, which is in small letters.
+    /// Whether the name, the note, an address or the key has the text, which is [`searchable`].
     fn has(&self, filter: &str) -> bool {
         filter.is_empty()
-            || self.named.is_some_and(|named| named.folded.contains(filter))
+            || self.named.is_some_and(|named| named.searched.contains(filter))
             || self.addresses().any(|net| net.to_string().contains(filter))
             || self.endpoint().is_some_and(|endpoint| endpoint.contains(filter))
             || self.key.to_string().to_ascii_lowercase().contains(filter)
@@ -403,7 +411,8 @@ mod tests {
         Named {
             line,
             name: Some(name.to_owned()),
-            folded: name.to_lowercase(),
+            folded: searchable(name),
+            searched: searchable(name),
             addresses: vec![format!("10.0.0.{line}/32").parse().unwrap()],
             client: None,
             quota: None,

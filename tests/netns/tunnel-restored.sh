@@ -30,6 +30,10 @@ route() { ip -n h1 route del default dev wg1 table "$(table_of_tunnel)"; }
 mtu() { ip -n h1 link set wg1 mtu 1300; }
 mark() { on h1 wg set wg1 fwmark 0x77; }
 tables() { on h1 nft flush ruleset; }
+flushed() { # nft flush table, of the tunnel's
+  local table
+  on h1 nft list tables | sed -n 's/^table //p' | while read -r table; do on h1 nft flush table $table; done
+}
 down() { ip -n h1 link set wg1 down; }
 table_of_tunnel() { ip -n h1 route show table all default dev wg1 | sed -n 's/.* table \([0-9]*\).*/\1/p' | head -n 1; }
 
@@ -40,7 +44,7 @@ sorted_state() {
   ip -n h1 -6 route show table all | grep -v '^\(local \)\?fe80:' | sort
   ip -n h1 -4 rule show
   ip -n h1 -6 rule show
-  on h1 nft -s list tables | sort
+  on h1 nft -s list ruleset | grep -vE '^ *(elements|type|}|$)' | sort
   ip -n h1 link show wg1 | grep -o 'mtu [0-9]*'
   on h1 wg show wg1 fwmark
 }
@@ -58,7 +62,7 @@ nothing_beside "up"
 sorted_state >"$WORK/up"
 good linerate reload wg1
 said "an untouched tunnel" "nothing has changed"
-for what in rules link addresses ipv6 route mtu mark tables down; do
+for what in rules link addresses ipv6 route mtu mark tables flushed down; do
   $what
   ! is_restored || fail "$what: nothing was removed"
   bad linerate status wg1 --check
@@ -103,12 +107,37 @@ is_restored || fail "reload has not restored this: $(tr '\n' ' ' <"$WORK/differe
 good wg-quick down wg1
 is_gone wg1
 
+say "the chains of a gateway and of a kill switch, one after the other"
+chains() { # TABLE
+  on h1 nft list table inet "$1" | sed -n 's/^.chain \(.*\) {$/\1/p'
+}
+for setting in "Gateway = lan1" "KillSwitch = true"; do
+  tunnel_file wg1 0.0.0.0/0,::/0 "#! $setting" "#! Masquerade = ipv4"
+  good wg-quick up wg1 # which leaves no supervisor
+  flushed=0
+  sorted_state >"$WORK/up"
+  for table in $(on h1 nft list tables | sed -n 's/^table inet \(.*wg1\)$/\1/p'); do
+    for chain in $(chains "$table"); do
+      on h1 nft flush chain inet "$table" "$chain"
+      ! is_restored || continue # it had no rule
+      bad linerate status wg1 --check
+      good linerate reload wg1
+      is_restored || fail "$chain of $table: reload has not restored this: $(tr '\n' ' ' <"$WORK/difference")"
+      say "$chain of $table is restored"
+      flushed=$((flushed + 1))
+    done
+  done
+  expect_at_least "$setting: chains that had rules" 2 "$flushed"
+  good wg-quick down wg1
+  is_gone wg1
+done
+
 say "with a supervisor"
 tunnel_file wg1 0.0.0.0/0,::/0
 good linerate up wg1
 is_supervised() { supervisor_of wg1 >/dev/null; }
 wait_for 5 "the supervisor" is_supervised
-for what in rules link addresses ipv6 route mtu tables down; do
+for what in rules link addresses ipv6 route mtu tables flushed down; do
   sorted_state >"$WORK/up"
   on h2 nft reset counters >/dev/null
   $what

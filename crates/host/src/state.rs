@@ -38,6 +38,9 @@ pub struct HostState {
     pub nftables: bool,
     /// The firewall tables, each as `nft list tables` has it: its family and its name (`ip6 wg-quick-wg0`).
     pub firewall_tables: Vec<String>,
+    /// Those tables of the tunnel whose rules, or some of them, were deleted.
+    #[serde(default)]
+    pub emptied_tables: Vec<String>,
     /// The sysctls that tunnels hold ([`Step::HoldSysctl`](crate::step::Step::HoldSysctl)), by their dotted name.
     #[serde(default)]
     pub held_sysctls: BTreeMap<String, HeldSysctl>,

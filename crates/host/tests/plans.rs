@@ -58,6 +58,7 @@ fn an_uplink_has_the_best_default_route_and_not_only_an_advertised_one() {
     let of = |routes: &[Route], before: Option<&[&str]>| {
         let mut host = home();
         host.routes = routes.to_vec();
+        host.links.extend(["e0", "e1"].map(|name| Link { name: name.into(), ..Link::default() }));
         let mut spec = tunnel(&["10.0.0.1/24"], &[], &[]);
         spec.forwarding.gateway = Gateway::Auto;
         let interfaces = |names: &[&str]| names.iter().map(|name| name.parse().expect("it is an interface")).collect();

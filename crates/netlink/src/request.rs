@@ -37,6 +37,11 @@ impl Request {
         &self.0
     }
 
+    /// Its type.
+    pub fn kind(&self) -> u16 {
+        u16::from_ne_bytes([self.0[4], self.0[5]])
+    }
+
     /// Its bytes after the netlink header.
     pub fn payload(&self) -> &[u8] {
         &self.0[HEADER..]

@@ -69,12 +69,14 @@ pub(crate) fn open() -> Result<Host, Error> {
 /// The state of this host for the tunnel `own`, including what other tunnels are about to add.
 pub(crate) fn read(host: &mut Host, own: &InterfaceName) -> Result<HostState, Error> {
     // Ledgers first: the steps of a complete ledger are on the host by then.
-    let mut upcoming = Vec::new();
+    let (mut upcoming, mut in_force) = (Vec::new(), Vec::new());
     let held = ledger::held_sysctls(ledger::directory()).map_err(Error::of_ledger)?;
     for interface in ledger::interfaces(ledger::directory()).map_err(Error::of_ledger)? {
         // An unreadable ledger is reported by the commands of its own tunnel.
         let Ok(Some(ledger)) = ledger::read(ledger::directory(), &interface) else { continue };
-        if !ledger.complete && interface != *own {
+        if interface == *own {
+            in_force = ledger.in_force();
+        } else if !ledger.complete {
             upcoming.extend(ledger.possibly_applied());
         }
     }
@@ -82,6 +84,7 @@ pub(crate) fn read(host: &mut Host, own: &InterfaceName) -> Result<HostState, Er
     state.dns = dns::detect();
     state.interfaces_with_dns = dns::interfaces_with_dns(&state.dns, &state.links);
     state.held_sysctls = held;
+    state.emptied_tables = host.emptied_tables(&in_force);
     for step in upcoming {
         match step {
             Step::AddRule(rule) if !state.rules.contains(&rule) => state.rules.push(rule),

@@ -176,11 +176,15 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Status>, Error> {
         _ => {}
     }
     let cannot_query = |error: Error| Error::CannotQuery(error.to_string());
-    let mut state =
-        snapshot::open().and_then(|mut host| host.state().map_err(Error::Snapshot)).map_err(cannot_query)?;
+    let mut host = snapshot::open().map_err(cannot_query)?;
+    let mut state = host.state().map_err(Error::Snapshot).map_err(cannot_query)?;
     if !ledgers.is_empty() {
         state.dns = dns::detect();
         state.interfaces_with_dns = dns::interfaces_with_dns(&state.dns, &state.links);
+    }
+    for name in ledgers.iter().filter(|name| names.iter().any(|asked| *asked == name.as_str())) {
+        let ledger = ledger::read(ledger::directory(), name).ok().flatten();
+        state.emptied_tables.extend(ledger.map_or_else(Vec::new, |ledger| host.emptied_tables(&ledger.in_force())));
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(side_by_side(&names, |name| of(name, &state, now)))

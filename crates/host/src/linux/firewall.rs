@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use linerate_netlink::{NetlinkError, Request};
+use linerate_netlink::{Message, NetlinkError, Request};
 use rustix::io::Errno;
 
 use super::gateway;
@@ -39,6 +39,35 @@ pub(super) fn change(socket: &mut NetlinkSocket, steps: &[Step]) -> Result<(), N
         }
     }
     changes.make(socket)
+}
+
+/// The tables of `steps` that have fewer rules than they were made with: `nft flush` leaves a table without them.
+///
+/// # Errors
+/// The kernel refuses a request.
+pub(super) fn emptied(socket: &mut NetlinkSocket, steps: &[Step]) -> Result<Vec<String>, NetlinkError> {
+    let mut emptied = Vec::new();
+    for step in steps {
+        let (table, made) = match step {
+            Step::AddFirewall(firewall) => {
+                let table = Table::of(firewall)?;
+                let made = additions(firewall, &table)?;
+                (table, made)
+            }
+            Step::AddGateway(gateway) => {
+                let table = Table::inet(gateway.name());
+                let made = gateway::additions(gateway, &table)?;
+                (table, made)
+            }
+            _ => continue,
+        };
+        let made = made.iter().filter(|request| request.kind() == nftables::NFT_MSG_NEWRULE).count();
+        let is_rule = |message: &Message<'_>| (message.kind == nftables::NFT_MSG_NEWRULE).then_some(());
+        if socket.list(table.rules(), is_rule)?.len() < made {
+            emptied.push(table.nft_name());
+        }
+    }
+    Ok(emptied)
 }
 
 /// Replaces the table of the [`ForwardingGuard`], or deletes it if there is no guard.

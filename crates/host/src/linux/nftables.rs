@@ -22,7 +22,8 @@ const NFT_MSG_NEWTABLE: u16 = NFNL_SUBSYS_NFTABLES << 8;
 const NFT_MSG_GETTABLE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 1;
 const NFT_MSG_DELTABLE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 2;
 const NFT_MSG_NEWCHAIN: u16 = NFNL_SUBSYS_NFTABLES << 8 | 3;
-const NFT_MSG_NEWRULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 6;
+pub(super) const NFT_MSG_NEWRULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 6;
+pub(super) const NFT_MSG_GETRULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 7;
 const NFT_MSG_DELRULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 8;
 pub(super) const NFT_MSG_NEWSET: u16 = NFNL_SUBSYS_NFTABLES << 8 | 9;
 pub(super) const NFT_MSG_NEWSETELEM: u16 = NFNL_SUBSYS_NFTABLES << 8 | 12;
@@ -145,6 +146,12 @@ impl Table {
         let created = |flags| self.message(NFT_MSG_NEWTABLE, NLM_F_CREATE | flags);
         // Deleting fails if there is none, so it is created first.
         [created(0), self.deleted(), created(NLM_F_EXCL)]
+    }
+
+    /// Requests its rules.
+    pub(super) fn rules(&self) -> Request {
+        let attributes = Attributes::default().with_text(NFTA_RULE_TABLE, &self.name);
+        Request::new(NFT_MSG_GETRULE, NLM_F_DUMP, &self.nfgenmsg(), attributes)
     }
 
     /// Deletes it.

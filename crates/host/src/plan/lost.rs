@@ -21,7 +21,8 @@ pub fn lost<'a>(steps: &'a [Step], state: &'a HostState) -> Vec<&'a Step> {
         }
         Step::Open(opening) => !state.openings.contains(&opening.id()),
         Step::AddFirewall(_) | Step::AddGateway(_) => {
-            step.created_table().is_some_and(|table| !state.firewall_tables.contains(&table))
+            let is_lost = |table| !state.firewall_tables.contains(table) || state.emptied_tables.contains(table);
+            step.created_table().as_ref().is_some_and(is_lost)
         }
         _ if state.one_table => false,
         Step::AddAddress { interface, address } => {

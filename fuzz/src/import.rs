@@ -16,7 +16,13 @@ pub fn check(input: &[u8]) {
     let input = parts(rest);
     let chosen = Kind::ALL[usize::from(kind) % Kind::ALL.len()];
     for kind in [Some(chosen), import::recognise(&input).ok()].into_iter().flatten() {
-        let context = Context { public_key: &public_key, input_is_closed: false };
+        let context = Context {
+            public_key: &public_key,
+            input_is_closed: false,
+            forward_is_closed: false,
+            uplinks: &[],
+            networks: &[],
+        };
         match import::read(kind, &input, &context) {
             Ok(import) => imported(import, &input),
             Err(error) => assert!(!error.to_string().trim().is_empty()),

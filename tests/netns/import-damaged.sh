@@ -27,7 +27,7 @@ damaged() { # KIND FILE : each damage of the file is refused by its name
 damaged wg-easy-14 wg0.json
 damaged wg-easy-15 wg-easy.db
 damaged wireguard-ui db/server/interfaces.json
-damaged wireguard-ui db/clients/dc1ud41ksdudemp8e920.json
+damaged wireguard-ui db/clients/dc1ud41ksdudemp8e921.json
 damaged wgdashboard db/wgdashboard.db
 
 rm -rf "${WORK:?}/wg-easy-14"

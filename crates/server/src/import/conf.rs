@@ -2,12 +2,13 @@
 
 use linerate_control::document::{Document, SectionKind};
 use linerate_control::interface::InterfaceName;
-use linerate_control::keys::PublicKey;
+use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::tunnel_file::{Endpoint, NameServer, NoNames, Phase, Severity, TunnelFile, settings};
 use linerate_control::zeroizing::Buffer;
 
+use super::hooks::{self, KeyFile};
 use super::value::{Client, Import};
-use super::{Error, InputFile, Kind, text};
+use super::{Error, Input, InputFile, Kind, text};
 
 /// What PiVPN puts before each line of a client that is disabled.
 const DISABLED: &[u8] = b"#[disabled] ";
@@ -21,6 +22,10 @@ pub(super) struct Conf {
     pub(super) other: Vec<(&'static str, String)>,
     /// Clients whose lines are disabled in PiVPN's way.
     pub(super) disabled: Vec<PublicKey>,
+    /// The files that commands set keys from; what is left of those commands is in `hooks`.
+    pub(super) key_files: Vec<KeyFile>,
+    /// Those of peers that are from such files, by the peer's public key.
+    preshared_keys: Vec<(String, SecretKey)>,
     /// What was wrong and does not matter.
     pub(super) warnings: Vec<String>,
 }
@@ -46,6 +51,20 @@ impl Conf {
             conf.disabled = keys.filter(|key| !known.contains(key)).collect();
         }
         Ok(conf)
+    }
+
+    /// Takes the keys that commands set from files.
+    pub(super) fn take_keys(&mut self, input: &Input) -> Result<(), Error> {
+        for key in &self.key_files {
+            // One that is missing is missed where it is needed.
+            let Some(file) = input.key_file(&key.path) else { continue };
+            let secret = text::secret_key(&file.bytes, &file.path)?;
+            match &key.peer {
+                None => self.file.private_key = Some(secret),
+                Some(peer) => self.preshared_keys.push((peer.clone(), secret)),
+            }
+        }
+        Ok(())
     }
 
     /// Whether it is a client's file: its only peer is a server, which it connects to, and nobody connects to it.
@@ -74,13 +93,24 @@ impl Conf {
 
     /// The server that this file is of.
     pub(super) fn into_import(self, kind: Kind) -> Result<Import, Error> {
+        let own_file = self.key_files.iter().find(|key| key.peer.is_none()).map(|key| key.path.clone());
         let Some(private_key) = self.file.private_key.clone() else {
             let is_set = self.file.hooks.iter().any(|hook| hook.command.contains("private-key"));
-            let remedy =
-                if is_set { ": a command sets it; for the import write it there as `PrivateKey = KEY`" } else { "" };
+            let remedy = match (&own_file, is_set) {
+                (Some(path), _) => format!(": a command sets it from {}, which cannot be read", text::one_line(path)),
+                (None, true) => ": a command sets it; for the import write it there as `PrivateKey = KEY`".to_owned(),
+                (None, false) => String::new(),
+            };
             return Err(Error::at(self.path, format!("the server's PrivateKey is missing{remedy}")));
         };
         let mut import = Import::new(kind, self.file.interface.as_str(), private_key);
+        if let Some(path) = own_file {
+            import.remarks.changed(format!("its key stays in {}, as PrivateKeyFile", text::one_line(&path)));
+            import.private_key_file = Some(path);
+        }
+        if self.key_files.iter().any(|key| key.peer.is_some()) {
+            import.remarks.changed("preshared keys that commands set from files are in the tunnel's file");
+        }
         for warning in self.warnings {
             import.remarks.changed(warning);
         }
@@ -106,7 +136,9 @@ impl Conf {
         for peer in self.file.peers {
             let mut client = Client::new(peer.name.as_deref().unwrap_or_default(), peer.public_key);
             client.enabled = !self.disabled.contains(&peer.public_key);
-            client.preshared_key = peer.preshared_key.clone().filter(|key| !key.is_zero());
+            let key = peer.public_key.to_string();
+            let of_file = self.preshared_keys.iter().find(|(peer, _)| *peer == key).map(|(_, secret)| secret.clone());
+            client.preshared_key = of_file.or_else(|| peer.preshared_key.clone()).filter(|key| !key.is_zero());
             client.allowed_ips = peer.allowed_ips.clone();
             client.endpoint = peer.endpoint.as_ref().map(|endpoint| endpoint.to_string());
             client.keepalive = peer.persistent_keepalive;
@@ -130,7 +162,7 @@ fn read(bytes: &[u8], file: &InputFile) -> Result<Conf, Error> {
         return Err(Error::at(place, format!("{}{hint}", error.message)));
     }
     let warnings = diagnostics.iter().map(|diagnostic| format!("{}:{diagnostic}", file.path)).collect();
-    let mut hooks = Vec::new();
+    let (mut hooks, mut key_files) = (Vec::new(), Vec::new());
     let mut other = Vec::new();
     for entry in document
         .sections()
@@ -145,7 +177,10 @@ fn read(bytes: &[u8], file: &InputFile) -> Result<Conf, Error> {
             (&settings::POST_DOWN, Phase::PostDown),
         ];
         if let Some((_, phase)) = known.iter().find(|(setting, _)| entry.is(setting)) {
-            hooks.push((*phase, text::utf8(entry.whole_value(), &file.path)?.to_owned()));
+            let command = text::utf8(entry.whole_value(), &file.path)?;
+            let (files, kept) = hooks::key_files(command, interface.as_str());
+            key_files.extend(files);
+            hooks.extend(kept.map(|kept| (*phase, kept)));
         }
         for setting in [&settings::TABLE, &settings::FWMARK] {
             let value = String::from_utf8_lossy(entry.value()).into_owned();
@@ -155,7 +190,16 @@ fn read(bytes: &[u8], file: &InputFile) -> Result<Conf, Error> {
             }
         }
     }
-    Ok(Conf { path: file.path.clone(), file: tunnel, hooks, other, disabled: Vec::new(), warnings })
+    Ok(Conf {
+        path: file.path.clone(),
+        file: tunnel,
+        hooks,
+        other,
+        disabled: Vec::new(),
+        key_files,
+        preshared_keys: Vec::new(),
+        warnings,
+    })
 }
 
 /// The file with lines `NAME =` left blank: panels write them for what is not set, and wg-quick reads past most of

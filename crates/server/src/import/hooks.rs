@@ -19,13 +19,24 @@ pub enum Rule {
         out: Option<String>,
     },
     /// Packets of the tunnel may be forwarded.
-    Forward,
+    Forward(Opens),
     /// Packets to the tunnel's port, or from the tunnel, may reach the host.
     OpenPort,
     /// The kernel forwards at all.
     Forwarding,
     /// TCP segments fit into the tunnel.
     SegmentSize,
+}
+
+/// For which packets out of the tunnel a rule opens the way; for none if it is about answers or about those into it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opens {
+    /// Through this interface.
+    pub out: Option<String>,
+    /// Through any.
+    pub everywhere: bool,
+    /// From one client to another.
+    pub between: bool,
 }
 
 /// What the rules are about.
@@ -38,6 +49,8 @@ pub struct Scene<'a> {
     pub port: Option<u16>,
     /// Rules that open the port stay, because the host drops what no rule accepts.
     pub keep_open_port: bool,
+    /// The command is for the time after the tunnel, and undoes what others have set.
+    pub undoes: bool,
 }
 
 /// A command, sorted.
@@ -51,7 +64,8 @@ pub struct Sorted {
     pub is_entangled: bool,
 }
 
-/// Sorts the parts of a command between `;` and `&&`.
+/// Sorts the parts of a command between `;` and `&&`. Parts with `||` between them are one: what is done if one fails is
+/// another way of doing the same.
 pub fn sort(command: &str, scene: &Scene<'_>) -> Sorted {
     let Some(parts) = parts(command) else {
         let is_entangled = ["iptables", "ip6tables", "nft", "ufw", "firewall-cmd", ".sh", "bash", "./"]
@@ -60,28 +74,101 @@ pub fn sort(command: &str, scene: &Scene<'_>) -> Sorted {
         return Sorted { replaced: Vec::new(), kept: Some(command.trim().to_owned()), is_entangled };
     };
     let (mut replaced, mut kept, mut is_entangled) = (Vec::new(), String::new(), false);
-    for part in parts {
-        match rule(&part.words, scene).filter(|rule| *rule != Rule::OpenPort || !scene.keep_open_port) {
-            Some(rule) => replaced.push(rule),
-            None => {
-                is_entangled |= is_entangling(&part.words, scene);
-                if !kept.is_empty() {
-                    kept.push_str(part.joined_by);
-                }
-                kept.push_str(part.text);
+    for ways in parts.chunk_by(|_, next| next.joined_by == OTHERWISE) {
+        let or_nothing = |part: &&Part<'_>| part.joined_by != OTHERWISE || part.words != ["true"];
+        let rules = ways
+            .iter()
+            .filter(or_nothing)
+            .map(|part| rule(&part.words, scene).filter(|rule| *rule != Rule::OpenPort || !scene.keep_open_port));
+        if let Some(rules) = rules.collect::<Option<Vec<Rule>>>() {
+            replaced.extend(rules);
+            continue;
+        }
+        for part in ways {
+            is_entangled |= is_entangling(&part.words, scene);
+            if !kept.is_empty() {
+                kept.push_str(part.joined_by);
             }
+            kept.push_str(part.text);
         }
     }
     Sorted { replaced, kept: Some(kept).filter(|kept| !kept.is_empty()), is_entangled }
 }
 
-/// A rule in the output of `iptables-save -t nat` or a file of it, without the program: `-A POSTROUTING …`.
-pub fn saved_masquerade(line: &str, ipv6: bool, scene: &Scene<'_>) -> bool {
+/// A key that a command sets from a file, as the manual of wg-quick shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyFile {
+    /// The public key of the peer whose preshared key it is; none for the tunnel's own private key.
+    pub peer: Option<String>,
+    /// The file.
+    pub path: String,
+}
+
+/// The key files of a command, and what is left of it without them.
+pub fn key_files(command: &str, interface: &str) -> (Vec<KeyFile>, Option<String>) {
+    let mut found = Vec::new();
+    let mut kept = String::new();
+    let Some(parts) = parts(command) else { return (found, Some(command.to_owned())) };
+    for part in parts {
+        let words: Vec<&str> = part.words.iter().map(String::as_str).collect();
+        let taken = match &words[..] {
+            [program, "set", name, rest @ ..]
+                if program.rsplit('/').next() == Some("wg") && [interface, "%i"].contains(name) =>
+            {
+                without_key_files(rest, interface, &mut found)
+            }
+            _ => None,
+        };
+        let text = match taken {
+            Some(rest) if rest.is_empty() => continue,
+            Some(rest) => format!("{} {}", words[..3].join(" "), rest.join(" ")),
+            None => part.text.to_owned(),
+        };
+        if !kept.is_empty() {
+            kept.push_str(part.joined_by);
+        }
+        kept.push_str(&text);
+    }
+    (found, Some(kept).filter(|kept| !kept.is_empty()))
+}
+
+/// The arguments of `wg set NAME` without those that set keys from files; none if there are no such.
+fn without_key_files<'a>(arguments: &[&'a str], interface: &str, found: &mut Vec<KeyFile>) -> Option<Vec<&'a str>> {
+    let (mut rest, mut peer, before) = (Vec::new(), None, found.len());
+    let mut words = arguments.iter().copied().peekable();
+    while let Some(word) = words.next() {
+        match (word, words.peek()) {
+            ("private-key" | "preshared-key", Some(path)) => {
+                let peer = peer.filter(|_| word == "preshared-key").map(str::to_owned);
+                found.push(KeyFile { peer, path: path.replace("%i", interface) });
+                words.next();
+            }
+            ("peer", Some(key)) => {
+                peer = Some(*key);
+                rest.extend([word, *key]);
+                words.next();
+            }
+            _ => rest.push(word),
+        }
+    }
+    // Nothing is left to say about the last peer.
+    if let [.., "peer", _] = rest[..] {
+        rest.truncate(rest.len() - 2);
+    }
+    (found.len() > before).then_some(rest)
+}
+
+/// A rule in the output of `iptables-save -t nat` or a file of it, without the program: `-A POSTROUTING …`. One that gives
+/// packets a certain address (SNAT) translates them as well as one that masquerades.
+pub fn saved_translation(line: &str, ipv6: bool, scene: &Scene<'_>) -> bool {
     let Some(parts) = parts(line) else { return false };
     let [part] = &parts[..] else { return false };
-    let words = part.words.iter().map(String::as_str);
-    let rule = firewall_rule(["-t", "nat"].into_iter().chain(words), ipv6, scene);
-    matches!(rule, Some(Rule::Masquerade { .. }))
+    let mut words: Vec<&str> = ["-t", "nat"].into_iter().chain(part.words.iter().map(String::as_str)).collect();
+    if let Some(at) = words.iter().position(|word| ["--to", "--to-source"].contains(word)) {
+        words.drain(at..words.len().min(at + 2));
+        words.iter_mut().filter(|word| **word == "SNAT").for_each(|word| *word = "MASQUERADE");
+    }
+    matches!(firewall_rule(words, ipv6, scene), Some(Rule::Masquerade { .. }))
 }
 
 /// A simple command.
@@ -92,7 +179,14 @@ struct Part<'a> {
     joined_by: &'static str,
 }
 
-/// The simple commands of a line; none if there is anything in it that a shell would expand, or more than `;` and `&&`.
+/// Stands before a command that is run only if the one before has failed.
+const OTHERWISE: &str = " || ";
+/// Words about where a command's output goes, which change nothing of what it does.
+const SILENCERS: [&str; 7] =
+    ["2>/dev/null", "2> /dev/null", "2>&1", "&>/dev/null", "&> /dev/null", ">/dev/null", "> /dev/null"];
+
+/// The simple commands of a line; none if there is anything in it that a shell would expand, or more than `;`, `&&` and
+/// `||`.
 fn parts(line: &str) -> Option<Vec<Part<'_>>> {
     let mut parts = Vec::new();
     let mut joined_by = "";
@@ -108,6 +202,11 @@ fn parts(line: &str) -> Option<Vec<Part<'_>>> {
         }
     };
     while let Some((at, c)) = chars.next() {
+        let silencer = SILENCERS.iter().find(|silencer| line[at..].starts_with(**silencer));
+        if let Some(silencer) = silencer.filter(|_| quote.is_none() && word.is_none()) {
+            while chars.next_if(|(next, _)| *next < at + silencer.len()).is_some() {}
+            continue;
+        }
         match (quote, c) {
             (Some(open), _) if c == open => quote = None,
             (Some('"'), '$' | '`' | '\\') => return None,
@@ -117,27 +216,30 @@ fn parts(line: &str) -> Option<Vec<Part<'_>>> {
                 word.get_or_insert_default();
             }
             (None, ' ' | '\t') => words.extend(word.take()),
-            (None, ';' | '&') => {
+            (None, ';' | '&' | '|') => {
                 words.extend(word.take());
                 let doubled = chars.peek().is_some_and(|(_, next)| *next == c);
-                if doubled != (c == '&') {
+                if doubled != (c != ';') {
                     return None;
                 }
                 end(&mut words, joined_by, start, at);
                 if doubled {
                     chars.next();
                 }
-                joined_by = if doubled { " && " } else { "; " };
+                joined_by = match c {
+                    '&' => " && ",
+                    '|' => OTHERWISE,
+                    _ => "; ",
+                };
                 start = at + if doubled { 2 } else { 1 };
             }
             (None, '>') => {
                 words.extend(word.take());
                 words.push(">".to_owned());
             }
-            (
-                None,
-                '$' | '`' | '\\' | '|' | '<' | '(' | ')' | '{' | '}' | '#' | '*' | '?' | '[' | '~' | '\n' | '\r',
-            ) => return None,
+            (None, '$' | '`' | '\\' | '<' | '(' | ')' | '{' | '}' | '#' | '*' | '?' | '[' | '~' | '\n' | '\r') => {
+                return None;
+            }
             (None, _) => word.get_or_insert_default().push(c),
         }
     }
@@ -160,15 +262,16 @@ fn rule(words: &[String], scene: &Scene<'_>) -> Option<Rule> {
             let all: Vec<&str> = words.filter(|word| !matches!(*word, "-w" | "-q" | "-e" | "-qw" | "-wq")).collect();
             let forwards = |word: &&str| {
                 let (name, value) = word.split_once('=').unwrap_or((word, ""));
-                is_forwarding(&name.replace('/', ".")) && value == "1"
+                is_forwarding(&name.replace('/', ".")) && (value == "1" || (scene.undoes && value == "0"))
             };
             (!all.is_empty() && all.iter().all(forwards)).then_some(Rule::Forwarding)
         }
         "echo" => {
             let all: Vec<&str> = words.collect();
-            let ["1", ">", path] = all[..] else { return None };
+            let [value, ">", path] = all[..] else { return None };
             let name = path.strip_prefix("/proc/sys/")?.replace('/', ".");
-            is_forwarding(&name).then_some(Rule::Forwarding)
+            let switches = value == "1" || (scene.undoes && value == "0");
+            (switches && is_forwarding(&name)).then_some(Rule::Forwarding)
         }
         "firewall-cmd" => {
             let mut all = words.filter(|word| !matches!(*word, "-q" | "--quiet"));
@@ -248,7 +351,7 @@ fn is_entangling_rule<'a>(words: impl IntoIterator<Item = &'a str>, scene: &Scen
             is_negated || !(into_tunnel || of_others)
         }
         ("filter", "INPUT", "ACCEPT") => is_tunnel(input) || touches(source),
-        ("filter", "FORWARD", "ACCEPT") => {
+        ("filter", "FORWARD" | DOCKERS, "ACCEPT") => {
             let into_tunnel = is_tunnel(output) || touches(destination);
             is_negated || is_tunnel(input) || touches(source) || !(into_tunnel || is_others(input))
         }
@@ -282,6 +385,9 @@ impl Scene<'_> {
         }
     }
 }
+
+/// The chain that Docker keeps for rules of the user in front of its own for what is forwarded.
+const DOCKERS: &str = "DOCKER-USER";
 
 /// What a rule of iptables matches; each of these at most once.
 #[derive(Default)]
@@ -374,7 +480,7 @@ impl Matches<'_> {
                 let out = self.output.map(str::to_owned).filter(|name| !name.ends_with('+'));
                 (ours && (self.source.is_some() || self.output.is_some())).then_some(Rule::Masquerade { ipv6, out })
             }
-            ("filter", "FORWARD", "ACCEPT") => {
+            ("filter", "FORWARD" | DOCKERS, "ACCEPT") => {
                 let replies = |state: &str| {
                     let mut states: Vec<&str> = state.split(',').collect();
                     states.sort_unstable();
@@ -385,8 +491,19 @@ impl Matches<'_> {
                 let only_replies = self.state.is_some_and(replies);
                 let known_state = self.state.is_none() || only_replies;
                 let about = is_about(self.source) && is_about(self.destination) && !self.not_destination;
+                let is_any = |name: Option<&str>| name.is_none_or(|name| scene.is_tunnel(name));
+                let is_out = |name: &&str| !scene.is_tunnel(name) && !name.ends_with('+');
+                let comes_out = is_tunnel(self.input) || (self.input.is_none() && self.source.is_some());
+                let is_fresh = self.state.is_none();
+                let opens = Opens {
+                    out: self.output.filter(is_out).filter(|_| is_fresh && comes_out).map(str::to_owned),
+                    everywhere: is_fresh
+                        && comes_out
+                        && !self.output.is_some_and(|name| is_out(&name) || scene.is_tunnel(name)),
+                    between: is_fresh && is_any(self.input) && is_any(self.output),
+                };
                 (unlimited && known_state && about && (of_tunnel || of_networks || only_replies))
-                    .then_some(Rule::Forward)
+                    .then_some(Rule::Forward(opens))
             }
             ("filter", "INPUT", "ACCEPT") => {
                 let to_port =
@@ -411,8 +528,18 @@ mod tests {
     use proptest::prelude::*;
 
     fn sorted(command: &str) -> Sorted {
+        sorted_of(command, false)
+    }
+
+    fn sorted_of(command: &str, undoes: bool) -> Sorted {
         let networks = ["10.66.66.0/24".parse().unwrap(), "fd42:42:42::/64".parse().unwrap()];
-        sort(command, &Scene { interface: "wg0", networks: &networks, port: Some(51820), keep_open_port: false })
+        let scene = Scene { interface: "wg0", networks: &networks, port: Some(51820), keep_open_port: false, undoes };
+        sort(command, &scene)
+    }
+
+    fn forward(out: &str, everywhere: bool, between: bool) -> Rule {
+        let out = Some(out).filter(|out| !out.is_empty()).map(str::to_owned);
+        Rule::Forward(Opens { out, everywhere, between })
     }
 
     fn kept(command: &str) -> Option<String> {
@@ -442,10 +569,20 @@ mod tests {
                 "firewall-cmd --add-rich-rule='rule family=ipv4 source address=10.66.66.0/24 masquerade'",
                 masquerade(false, ""),
             ),
-            ("iptables -A FORWARD -i %i -j ACCEPT", Rule::Forward),
-            ("iptables -I FORWARD -i eth0 -o wg0 -j ACCEPT", Rule::Forward),
-            ("iptables -A FORWARD -o wg+ -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", Rule::Forward),
-            ("iptables -I FORWARD -m state --state RELATED,ESTABLISHED -j ACCEPT", Rule::Forward),
+            ("iptables -A FORWARD -i %i -j ACCEPT", forward("", true, true)),
+            ("iptables -A FORWARD -i %i -j ACCEPT || true", forward("", true, true)),
+            ("iptables -A FORWARD -i %i -j ACCEPT 2>/dev/null || true", forward("", true, true)),
+            ("iptables -A FORWARD -i wg0 -o eth1 -j ACCEPT >/dev/null 2>&1", forward("eth1", false, false)),
+            ("iptables -A FORWARD -s 10.66.66.0/24 -o eth1 -j ACCEPT", forward("eth1", false, false)),
+            ("iptables -A FORWARD -i wg0 -o wg0 -j ACCEPT", forward("", false, true)),
+            ("iptables -A FORWARD -o wg0 -j ACCEPT", forward("", false, true)),
+            ("iptables -A FORWARD -i wg0 -m state --state RELATED,ESTABLISHED -j ACCEPT", forward("", false, false)),
+            ("iptables -I FORWARD -i eth0 -o wg0 -j ACCEPT", forward("", false, false)),
+            (
+                "iptables -A FORWARD -o wg+ -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+                forward("", false, false),
+            ),
+            ("iptables -I FORWARD -m state --state RELATED,ESTABLISHED -j ACCEPT", forward("", false, false)),
             ("iptables -A INPUT -p udp -m udp --dport 51820 -j ACCEPT", Rule::OpenPort),
             ("iptables -I INPUT 1 -i wg0 -j ACCEPT", Rule::OpenPort),
             ("sysctl -w net.ipv4.ip_forward=1", Rule::Forwarding),
@@ -459,6 +596,56 @@ mod tests {
         for (command, rule) in replaced {
             let expected = Sorted { replaced: vec![rule], kept: None, is_entangled: false };
             assert_eq!(sorted(command), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn two_ways_of_doing_the_same_are_one() {
+        let line = "iptables -I DOCKER-USER -i %i -j ACCEPT || iptables -A FORWARD -i %i -j ACCEPT";
+        let expected = Sorted { replaced: vec![forward("", true, true); 2], kept: None, is_entangled: false };
+        assert_eq!(sorted(line), expected);
+        let line = "iptables -A FORWARD -i wg0 -j ACCEPT || /etc/wireguard/up.sh";
+        assert_eq!((sorted(line).kept.as_deref(), sorted(line).is_entangled), (Some(line), true));
+        let line = "one || two; iptables -A FORWARD -i wg0 -j ACCEPT; three";
+        assert_eq!(sorted(line).kept.as_deref(), Some("one || two; three"));
+    }
+
+    #[test]
+    fn forwarding_is_switched_off_only_where_things_are_undone() {
+        for command in ["sysctl -q -w net.ipv4.ip_forward=0", "echo 0 > /proc/sys/net/ipv4/ip_forward"] {
+            assert_eq!(sorted_of(command, true).replaced, [Rule::Forwarding], "{command}");
+            assert_eq!(sorted_of(command, false).kept.as_deref(), Some(command));
+        }
+    }
+
+    #[test]
+    fn keys_that_commands_set_from_files_are_found() {
+        let own = |path: &str| KeyFile { peer: None, path: path.to_owned() };
+        let of_peer = |path: &str| KeyFile { peer: Some("KEY=".to_owned()), path: path.to_owned() };
+        let path = "/etc/wireguard/wg0.key";
+        let cases = [
+            ("wg set %i private-key /etc/wireguard/%i.key", vec![own(path)], None),
+            ("/usr/bin/wg set wg0 private-key '/etc/wireguard/wg0.key'; echo up", vec![own(path)], Some("echo up")),
+            (
+                "wg set wg0 private-key /etc/wireguard/wg0.key peer KEY= preshared-key /psk",
+                vec![own(path), of_peer("/psk")],
+                None,
+            ),
+            ("wg set wg0 peer KEY= preshared-key /psk", vec![of_peer("/psk")], None),
+            (
+                "wg set wg0 peer KEY= preshared-key /psk persistent-keepalive 25",
+                vec![of_peer("/psk")],
+                Some("wg set wg0 peer KEY= persistent-keepalive 25"),
+            ),
+            ("wg set wg0 fwmark 7 private-key /etc/wireguard/wg0.key", vec![own(path)], Some("wg set wg0 fwmark 7")),
+        ];
+        for (command, files, kept) in cases {
+            assert_eq!(key_files(command, "wg0"), (files, kept.map(str::to_owned)), "{command}");
+        }
+        for command in
+            ["wg set wg1 private-key /x", "wg set wg0 private-key <(pass wg)", "wg set wg0 private-key", "echo"]
+        {
+            assert_eq!(key_files(command, "wg0"), (vec![], Some(command.to_owned())));
         }
     }
 
@@ -486,7 +673,8 @@ mod tests {
             "iptables -A FORWARD -i eth1 -j ACCEPT",
             "iptables -A INPUT -p udp --dport 53 -j ACCEPT",
             "iptables -t nat -A POSTROUTING -o $(ip route show default | awk '{print $5}') -j MASQUERADE",
-            "iptables -A FORWARD -i wg0 -j ACCEPT || true",
+            "iptables -A FORWARD -i wg0 -j ACCEPT || reboot",
+            "iptables -A FORWARD -i wg0 -j ACCEPT | reboot",
             "iptables -A FORWARD -i wg0 -j ACCEPT & reboot",
             "iptables -A FORWARD -i wg0 -j ACCEPT -m",
             "iptables -A FORWARD -i wg0 -i wg0 -j ACCEPT",
@@ -567,7 +755,7 @@ mod tests {
     #[test]
     fn the_rule_that_opens_the_port_stays_where_the_host_is_closed() {
         let command = "iptables -I INPUT -p udp --dport 51820 -j ACCEPT";
-        let scene = Scene { interface: "wg0", networks: &[], port: Some(51820), keep_open_port: true };
+        let scene = Scene { interface: "wg0", networks: &[], port: Some(51820), keep_open_port: true, undoes: false };
         assert_eq!(sort(command, &scene).kept.as_deref(), Some(command));
     }
 
@@ -576,7 +764,7 @@ mod tests {
         fn nothing_is_lost_of_a_line_that_is_not_understood(command in "[a-z$'\"`;&|<>() -]{0,60}") {
             let Sorted { replaced, kept, .. } = sorted(&command);
             prop_assert_eq!(replaced, Vec::new());
-            let essence = |text: &str| text.chars().filter(|c| !"; &".contains(*c)).collect::<String>();
+            let essence = |text: &str| text.chars().filter(|c| !"; &|".contains(*c)).collect::<String>();
             prop_assert_eq!(essence(&kept.unwrap_or_default()), essence(&command));
         }
     }

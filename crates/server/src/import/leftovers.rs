@@ -1,6 +1,6 @@
 //! What of the old tool remains on the host after an import, and the commands that remove it. Nothing here runs them.
 
-use super::hooks::{Scene, saved_masquerade};
+use super::hooks::{Scene, saved_translation};
 use super::value::Import;
 use super::{Input, Kind, text};
 
@@ -49,7 +49,7 @@ pub struct Leftover {
 pub fn find(import: &Import, input: &Input, host: &[(&str, &[u8])], wg_quick_is_enabled: bool) -> Vec<Leftover> {
     let pool: Vec<_> = import.addresses.iter().map(ipnet::IpNet::trunc).collect();
     let interface = &*import.interface;
-    let scene = Scene { interface, networks: &pool, port: import.listen_port, keep_open_port: false };
+    let scene = Scene { interface, networks: &pool, port: import.listen_port, keep_open_port: false, undoes: false };
     let mut all = Vec::new();
     let mut add = |what: String, commands: Vec<String>, is_nat: bool| all.push(Leftover { what, commands, is_nat });
     if wg_quick_is_enabled {
@@ -58,8 +58,8 @@ pub fn find(import: &Import, input: &Input, host: &[(&str, &[u8])], wg_quick_is_
     }
     for &(path, bytes) in host {
         match path {
-            WG_IPTABLES if mentions(bytes, "MASQUERADE", &pool) => add(
-                "wg-iptables.service masquerades and forwards at each start".to_owned(),
+            WG_IPTABLES if translates(bytes, &pool) => add(
+                format!("wg-iptables.service translates addresses at each start{}", certain(bytes, &pool)),
                 vec![
                     "systemctl disable --now wg-iptables.service".to_owned(),
                     format!("rm {WG_IPTABLES}"),
@@ -76,10 +76,10 @@ pub fn find(import: &Import, input: &Input, host: &[(&str, &[u8])], wg_quick_is_
             SAVED_IPV6 => saved(bytes, "ip6tables", true, &scene, &mut add),
             "/etc/iptables/rules.v4" | "/etc/iptables/rules.v6" => {
                 let ipv6 = path.ends_with('6');
-                if lines(bytes).any(|line| saved_masquerade(line, ipv6, &scene)) {
+                if lines(bytes).any(|line| saved_translation(line, ipv6, &scene)) {
                     let program = if ipv6 { "ip6tables-save" } else { "iptables-save" };
                     add(
-                        format!("{path} restores rules that masquerade at each start"),
+                        format!("{path} restores rules that translate addresses at each start"),
                         vec![format!("{program} >{path}   # after the rules themselves are removed")],
                         true,
                     );
@@ -90,9 +90,11 @@ pub fn find(import: &Import, input: &Input, host: &[(&str, &[u8])], wg_quick_is_
                 vec![format!("sed -i '/wireguard-nat-rule/d' {path}"), "ufw reload".to_owned()],
                 true,
             ),
-            FIREWALLD if mentions(bytes, "MASQUERADE", &pool) => {
-                add("firewalld has direct rules that masquerade".to_owned(), direct_rules(bytes, &pool), true)
-            }
+            FIREWALLD if translates(bytes, &pool) => add(
+                format!("firewalld has direct rules that translate addresses{}", certain(bytes, &pool)),
+                direct_rules(bytes, &pool),
+                true,
+            ),
             "/etc/pivpn/hosts.wireguard" => add(
                 format!("{path} has names of clients for Pi-hole; they stay true, but no new ones are added"),
                 Vec::new(),
@@ -158,18 +160,18 @@ fn of_kind(import: &Import, input: &Input, add: &mut impl FnMut(String, Vec<Stri
 
 /// Rules of the running firewall, as commands that delete them.
 fn saved(bytes: &[u8], program: &str, ipv6: bool, scene: &Scene<'_>, add: &mut impl FnMut(String, Vec<String>, bool)) {
-    let rules: Vec<&str> = lines(bytes).filter(|line| saved_masquerade(line, ipv6, scene)).collect();
+    let rules: Vec<&str> = lines(bytes).filter(|line| saved_translation(line, ipv6, scene)).collect();
     if !rules.is_empty() {
         let commands =
             rules.iter().map(|rule| rule.replacen("-A ", "-D ", 1)).map(|rule| format!("{program} -t nat {rule}"));
-        add(format!("{program} has rules that masquerade"), commands.collect(), true);
+        add(format!("{program} has rules that translate addresses"), commands.collect(), true);
     }
 }
 
 /// `<rule ipv="ipv4" table="nat" chain="POSTROUTING" priority="0">-s 10.7.0.0/24 …</rule>`
 fn direct_rules(bytes: &[u8], pool: &[ipnet::IpNet]) -> Vec<String> {
     let mut commands = Vec::new();
-    for line in lines(bytes).filter(|line| line.contains("MASQUERADE") && names(line, pool)) {
+    for line in lines(bytes).filter(|line| is_translation(line) && names(line, pool)) {
         let Some((head, rest)) = line.split_once('>') else { continue };
         let Some((rule, _)) = rest.split_once('<') else { continue };
         let attribute = |name: &str| head.split(&format!(" {name}=\"")).nth(1).and_then(|rest| rest.split('"').next());
@@ -195,9 +197,30 @@ fn has(bytes: &[u8], what: &str) -> bool {
     lines(bytes).any(|line| line.contains(what) && !line.starts_with('#'))
 }
 
-/// Whether a line has a word and one of the networks.
-fn mentions(bytes: &[u8], what: &str, pool: &[ipnet::IpNet]) -> bool {
-    lines(bytes).any(|line| line.contains(what) && names(line, pool))
+/// Whether a line translates addresses of one of the networks.
+fn translates(bytes: &[u8], pool: &[ipnet::IpNet]) -> bool {
+    lines(bytes).any(|line| is_translation(line) && names(line, pool))
+}
+
+fn is_translation(line: &str) -> bool {
+    line.contains("-j MASQUERADE") || line.contains("-j SNAT")
+}
+
+/// What is to be said of rules that give packets a certain address of several that the host may have.
+fn certain(bytes: &[u8], pool: &[ipnet::IpNet]) -> String {
+    let mut addresses: Vec<&str> = Vec::new();
+    for line in lines(bytes).filter(|line| names(line, pool)) {
+        let of_rule = ["--to ", "--to-source "].iter().filter_map(|word| line.split_once(word));
+        let words = of_rule.filter_map(|(_, rest)| rest.split([' ', '<']).next());
+        addresses.extend(words.filter(|word| !addresses.contains(word)).collect::<Vec<_>>());
+    }
+    if addresses.is_empty() {
+        return String::new();
+    }
+    format!(
+        " to {}; the gateway takes the first address of the interface: if that is another, add --keep-nat",
+        addresses.join(", ")
+    )
 }
 
 fn names(line: &str, pool: &[ipnet::IpNet]) -> bool {

@@ -73,6 +73,12 @@ pub struct Context<'a> {
     pub public_key: &'a dyn Fn(&SecretKey) -> PublicKey,
     /// Whether packets to the host itself are dropped unless a rule accepts them: then rules that open the port stay.
     pub input_is_closed: bool,
+    /// Whether packets that the host forwards are dropped unless a rule accepts them.
+    pub forward_is_closed: bool,
+    /// The interfaces of the host's default routes.
+    pub uplinks: &'a [String],
+    /// Its other interfaces that have addresses, such as that of its LAN or a bridge of containers.
+    pub networks: &'a [String],
 }
 
 /// The tool that the input is from.
@@ -279,6 +285,7 @@ pub fn read(kind: Kind, input: &Input, context: &Context<'_>) -> Result<Import, 
     import.take_client_files(input, context);
     import.find_pool();
     import.replace_hooks(context);
+    import.say_who_resolves();
     import.settle_names();
     import.check(context)?;
     import.say_what_was_taken();
@@ -342,6 +349,21 @@ impl Input {
         self.tables.iter().find(|table| table.name == name)
     }
 
+    /// The files that commands of the tunnels' files set keys from and that are not here yet; they may be relative.
+    pub fn missing_key_files(&self) -> Vec<String> {
+        let confs = self.files.iter().filter(|file| file.path.ends_with(".conf") && conf::is_tunnel(&file.bytes));
+        let all = confs.filter_map(|file| Conf::read(file).ok()).flat_map(|conf| conf.key_files);
+        let paths = all.map(|key| key.path).filter(|path| self.key_file(path).is_none());
+        paths.collect()
+    }
+
+    /// A file with a key, by its path or, as the files may have been moved, by its name.
+    fn key_file(&self, path: &str) -> Option<&InputFile> {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let is_its = |file: &&InputFile| file.name() == name;
+        self.files.iter().find(|file| file.path == path).or_else(|| self.files.iter().find(is_its))
+    }
+
     /// The only file that is a server's: it has several peers, or one without an endpoint, and is not that of a client
     /// of another one, one that was removed there included.
     fn server_conf(&self, wanted: Option<&str>, context: &Context<'_>) -> Result<Conf, Error> {
@@ -350,7 +372,8 @@ impl Input {
             if wanted.is_some_and(|wanted| file.stem() != wanted) || !conf::is_tunnel(&file.bytes) {
                 continue;
             }
-            let conf = Conf::read(file)?;
+            let mut conf = Conf::read(file)?;
+            conf.take_keys(self)?;
             if !conf.is_clients() {
                 servers.push(conf);
             }

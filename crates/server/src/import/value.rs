@@ -1,6 +1,7 @@
 //! What every kind is turned into: a server, its clients, and for each of them what was taken, changed and dropped.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 use ipnet::IpNet;
@@ -9,7 +10,7 @@ use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::tunnel_file::{Phase, PublicEndpoint};
 
 use super::conf::Conf;
-use super::hooks::{self, Rule};
+use super::hooks::{self, Opens, Rule};
 use super::{Context, Error, Input, Kind, names, text};
 
 /// A server as another tool has left it. It holds secrets, so it has no `Debug`.
@@ -20,6 +21,8 @@ pub struct Import {
     pub interface: String,
     /// Its private key.
     pub private_key: SecretKey,
+    /// The file that has it, if it is not in the tunnel's own.
+    pub private_key_file: Option<String>,
     /// Its addresses, host bits kept.
     pub addresses: Vec<IpNet>,
     /// The networks that clients have addresses of, if they are not those of `addresses`.
@@ -40,6 +43,8 @@ pub struct Import {
     pub masquerade: [bool; 2],
     /// Whether new connections may come into the tunnel.
     pub inbound: bool,
+    /// Whether nothing is forwarded from client to client.
+    pub isolated: bool,
     /// What client files have unless they say otherwise.
     pub client_dns: Vec<String>,
     /// Their prefixes.
@@ -186,6 +191,7 @@ impl Import {
             kind,
             interface: interface.to_owned(),
             private_key,
+            private_key_file: None,
             addresses: Vec::new(),
             pool: Vec::new(),
             listen_port: None,
@@ -196,6 +202,7 @@ impl Import {
             gateway: None,
             masquerade: [false; 2],
             inbound: false,
+            isolated: false,
             client_dns: Vec::new(),
             client_allowed_ips: Vec::new(),
             client_mtu: None,
@@ -330,13 +337,18 @@ impl Import {
             networks: &networks,
             port: self.listen_port,
             keep_open_port: context.input_is_closed && !self.kind.is_in_container(),
+            undoes: false,
         };
+        let undoing = hooks::Scene { undoes: true, ..scene };
+        let scene = |phase: &Phase| if matches!(phase, Phase::PreDown | Phase::PostDown) { &undoing } else { &scene };
         let mut outs: Vec<String> = Vec::new();
+        let mut reached = Reached::of(self.kind, context);
         let mut into_tunnel = self.clients.iter().any(Client::has_networks);
         let mut opens_port = false;
         let mut forwards = false;
         let mut kept = Vec::new();
-        let sorted: Vec<_> = self.hooks.iter().map(|(phase, command)| (phase, hooks::sort(command, &scene))).collect();
+        let sorted: Vec<_> =
+            self.hooks.iter().map(|(phase, command)| (phase, hooks::sort(command, scene(phase)))).collect();
         // Rules are taken over all or none: each that goes changes what the others mean.
         if self.gateway.is_none() && sorted.iter().any(|(_, sorted)| sorted.is_entangled) {
             self.keep_hooks();
@@ -350,7 +362,10 @@ impl Import {
                         outs.extend(out.clone().filter(|out| !outs.contains(out)));
                         forwards = true;
                     }
-                    Rule::Forward => forwards = true,
+                    Rule::Forward(opens) => {
+                        reached.add(opens);
+                        forwards = true;
+                    }
                     Rule::OpenPort => opens_port = true,
                     Rule::Forwarding | Rule::SegmentSize => {}
                 }
@@ -365,6 +380,11 @@ impl Import {
         }
         if forwards {
             self.gateway.get_or_insert_default().extend(outs);
+        }
+        let mut others = Vec::new();
+        if let Some(gateway) = &mut self.gateway {
+            others = reached.complete(gateway, context);
+            self.isolated = !reached.between && !reached.everything;
         }
         // Without a gateway nothing takes the place of any command.
         if self.gateway.is_some() {
@@ -391,6 +411,21 @@ impl Import {
         let masquerade = self.masquerade_text().map_or(String::new(), |text| format!(", Masquerade = {text}"));
         let inbound = if into_tunnel { ", Inbound = all" } else { "" };
         self.remarks.changed(format!("its NAT and forwarding are now Gateway = {through}{masquerade}{inbound}"));
+        if self.isolated {
+            self.remarks.changed("clients do not reach each other, as before: ClientIsolation = true");
+        }
+        if !others.is_empty() {
+            let translated = if self.masquerade.contains(&true) {
+                ", where their packets have an address of this host now, as they have in the internet"
+            } else {
+                ""
+            };
+            self.remarks.changed(format!(
+                "clients reached the networks of {} as well and still do{translated}; take out of Gateway what they are \
+                 not to reach",
+                others.join(", ")
+            ));
+        }
         let uplinks = if gateway.is_empty() { "those of the default routes" } else { &*through };
         self.remarks.changed(format!(
             "nothing is forwarded to other interfaces than {uplinks}: add to Gateway what clients have to reach besides"
@@ -438,6 +473,19 @@ impl Import {
             [true, false] => Some("ipv4"),
             [false, true] => Some("ipv6"),
             [false, false] => None,
+        }
+    }
+
+    /// Names a name server that the old tool ran on this host, such as that of an image for containers.
+    pub(super) fn say_who_resolves(&mut self) {
+        let is_own =
+            |server: &&String| self.addresses.iter().any(|own| server.parse().is_ok_and(|ip: IpAddr| ip == own.addr()));
+        if let Some(server) = self.client_dns.iter().find(is_own) {
+            self.remarks.changed(format!(
+                "clients ask {server} for names, which is this host: if the old tool answered there (in its container, \
+                 for example), start a name server that does, or clients resolve no names; `linerate server set --dns` \
+                 chooses another one for new clients"
+            ));
         }
     }
 
@@ -535,6 +583,53 @@ impl Import {
             let nets = client.allowed_ips.iter().map(ToString::to_string).collect::<Vec<_>>();
             client.remarks.taken([what.join(", "), nets.join(", ")].join(", ").trim_end_matches(", ").to_owned());
         }
+    }
+}
+
+/// Through which interfaces packets of the clients left the host.
+struct Reached {
+    /// Through all, as nothing forbade it.
+    everything: bool,
+    /// From one client to another.
+    between: bool,
+    /// Rules let them leave through these.
+    named: Vec<String>,
+}
+
+impl Reached {
+    fn of(kind: Kind, context: &Context<'_>) -> Self {
+        // Scripts of this kind accept all that comes from the pool; a container's packets are the host's own business.
+        let everything = !context.forward_is_closed || kind == Kind::Hwdsl2 || kind.is_in_container();
+        Self { everything, between: everything, named: Vec::new() }
+    }
+
+    fn add(&mut self, opens: &Opens) {
+        self.everything |= opens.everywhere;
+        self.between |= opens.between;
+        self.named.extend(opens.out.clone().filter(|out| !self.named.contains(out)));
+    }
+
+    /// Adds to a gateway's interfaces those that clients reached besides, and returns them.
+    fn complete(&self, gateway: &mut Vec<String>, context: &Context<'_>) -> Vec<String> {
+        if !self.everything && !self.named.is_empty() {
+            // Only these were open, whatever is masqueraded elsewhere.
+            gateway.clone_from(&self.named);
+            return Vec::new();
+        }
+        gateway.extend(self.named.iter().filter(|name| !gateway.contains(name)).cloned().collect::<Vec<_>>());
+        if !self.everything {
+            return Vec::new();
+        }
+        let is_new = |name: &&String| !gateway.contains(name);
+        let others: Vec<String> = context.networks.iter().filter(is_new).cloned().collect();
+        if others.is_empty() || (gateway.is_empty() && context.uplinks.is_empty()) {
+            return Vec::new();
+        }
+        if gateway.is_empty() {
+            gateway.extend_from_slice(context.uplinks);
+        }
+        gateway.extend_from_slice(&others);
+        others
     }
 }
 

@@ -45,7 +45,10 @@ impl Import {
         if let Some(port) = self.listen_port {
             line(&[&format!("ListenPort = {port}")]);
         }
-        line(&["PrivateKey = ", &self.private_key.to_base64()]);
+        match &self.private_key_file {
+            Some(path) => line(&[&format!("#! PrivateKeyFile = {path}")]),
+            None => line(&["PrivateKey = ", &self.private_key.to_base64()]),
+        }
         if let Some(mtu) = self.mtu {
             line(&[&format!("MTU = {mtu}")]);
         }
@@ -83,6 +86,9 @@ impl Import {
             }
             if self.inbound {
                 line(&["#! Inbound = all"]);
+            }
+            if self.isolated {
+                line(&["#! ClientIsolation = true"]);
             }
         }
         if options.fix_firewall {
@@ -124,7 +130,8 @@ impl Import {
                     && *preshared_key == client.preshared_key
                     && super::value::same(allowed_ips, &nets)
             });
-        let is_same = same && file.private_key.as_ref() == Some(&self.private_key) && file.addresses == self.addresses;
+        let has_key = self.private_key_file.is_some() || file.private_key.as_ref() == Some(&self.private_key);
+        let is_same = same && has_key && file.addresses == self.addresses;
         if !is_same || !conf::is_tunnel(&uncovered) {
             return Err(Error::new(
                 "the clients could not all be written: a name, a note or a command breaks the file",

@@ -12,7 +12,7 @@ use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::SecretKey;
 use linerate_control::tunnel_file::{NoNames, TunnelFile};
-use linerate_server::import::{self, Import, Input, InputFile, Kind, Options, Remark, leftovers};
+use linerate_server::import::{self, Context, Import, Input, InputFile, Kind, Options, Remark, leftovers};
 use proptest::prelude::*;
 
 use samples::{Sample, context, public_key};
@@ -231,7 +231,7 @@ fn no_value_can_add_a_line_to_the_file() {
     let import = imported(sample.kind, &sample.input);
     assert_eq!(
         file(&import, &options()).lines().filter(|line| line.ends_with("[Peer]") && !line.contains("Note")).count(),
-        3
+        4
     );
 }
 
@@ -377,7 +377,7 @@ fn a_damaged_state_is_refused_with_its_file() {
         ("wireguard-ui", "keypair.json"),
         ("wireguard-ui", "interfaces.json"),
         ("wireguard-ui", "global_settings.json"),
-        ("wireguard-ui", "dc1ud41ksdudemp8e920.json"),
+        ("wireguard-ui", "dc1ud41ksdudemp8e921.json"),
         ("wgdashboard", "wg-dashboard.ini"),
         ("wgdashboard", "wg0.conf"),
         ("pivpn", "setupVars.conf"),
@@ -461,13 +461,17 @@ fn a_tools_own_file_without_its_state_is_not_taken_for_all_there_is() {
 
 /// What is imported of the sample of wg-quick with these hooks.
 fn with_hooks(hooks: &[&str]) -> Import {
-    let (kind, input) = edited("wg-quick", "wg0.conf", |text| {
+    let (kind, input) = of_hooks(hooks);
+    imported(kind, &input)
+}
+
+fn of_hooks(hooks: &[&str]) -> (Kind, Input) {
+    edited("wg-quick", "wg0.conf", |text| {
         let others = text.lines().filter(|line| !line.starts_with("Post") && !line.starts_with("Pre"));
         let text = others.fold(String::new(), |text, line| text + line + "\n");
         let hooks = hooks.iter().map(|hook| format!("PostUp = {hook}\n")).collect::<String>();
         text.replacen("[Interface]\n", &format!("[Interface]\n{hooks}"), 1)
-    });
-    imported(kind, &input)
+    })
 }
 
 #[test]
@@ -501,6 +505,63 @@ fn rules_are_taken_over_all_or_none() {
     assert_eq!((import.hooks.len(), import.gateway), (1, Some(vec!["eth0".to_owned()])));
 }
 
+/// Where clients got before is what the gateway's interfaces are, on a host with a LAN and a closed chain or an open one.
+#[test]
+fn a_gateway_has_the_interfaces_that_clients_reached() {
+    let (uplinks, networks) = (["eth0".to_owned()], ["eth1".to_owned(), "docker0".to_owned()]);
+    let masquerade = "iptables -t nat -A POSTROUTING -o eth0 -j MASQUERADE";
+    let replies = "iptables -A FORWARD -o wg0 -m state --state RELATED,ESTABLISHED -j ACCEPT";
+    let all = "eth0 eth1 docker0";
+    let cases: [(bool, &[&str], &str, bool); 8] = [
+        (false, &[masquerade], all, false),
+        (false, &["iptables -A FORWARD -i wg0 -o eth0 -j ACCEPT", masquerade], all, false),
+        (false, &["iptables -A FORWARD -i wg0 -j ACCEPT"], all, false),
+        (true, &["iptables -A FORWARD -i wg0 -j ACCEPT", masquerade], all, false),
+        (true, &["iptables -A FORWARD -i wg0 -o eth1 -j ACCEPT", replies], "eth1", true),
+        (true, &["iptables -A FORWARD -i wg0 -o eth1 -j ACCEPT", masquerade], "eth1", true),
+        (
+            true,
+            &["iptables -A FORWARD -i wg0 -o eth1 -j ACCEPT; iptables -A FORWARD -i wg0 -o wg0 -j ACCEPT"],
+            "eth1",
+            false,
+        ),
+        (true, &[replies, masquerade], "eth0", true),
+    ];
+    for (forward_is_closed, hooks, gateway, isolated) in cases {
+        let (_, input) = of_hooks(hooks);
+        let context = Context { forward_is_closed, uplinks: &uplinks, networks: &networks, ..context() };
+        let import = import::read(Kind::WgQuick, &input, &context).unwrap();
+        assert_eq!((import.gateway.unwrap().join(" "), import.isolated), (gateway.to_owned(), isolated), "{hooks:?}");
+    }
+    // A container's rules are about its own interfaces.
+    let sample = Sample::of("wg-easy-14");
+    let context = Context { forward_is_closed: true, uplinks: &uplinks, networks: &networks, ..context() };
+    let import = import::read(sample.kind, &sample.input, &context).unwrap();
+    assert_eq!((import.gateway.unwrap().join(" "), import.isolated), (all.to_owned(), false));
+}
+
+#[test]
+fn keys_that_commands_set_from_files_are_taken() {
+    let sample = Sample::of("wg-quick");
+    let conf = sample.input.files.iter().find(|file| file.path.ends_with("wg0.conf")).unwrap();
+    let text = String::from_utf8(conf.bytes.to_vec()).unwrap();
+    let key = text.lines().find_map(|line| line.strip_prefix("PrivateKey = ")).unwrap();
+    let by_command = text.replace(
+        &format!("PrivateKey = {key}"),
+        "PostUp = wg set %i private-key /etc/wireguard/%i.key && wg set %i fwmark 7",
+    );
+    let mut input = Input::default();
+    input.files.push(InputFile { path: "wg0.conf".to_owned(), bytes: samples::buffer(by_command.as_bytes()) });
+    assert_eq!(input.missing_key_files(), ["/etc/wireguard/wg0.key"]);
+    assert!(import::read(Kind::WgQuick, &input, &context()).is_err());
+    input.files.push(InputFile { path: "/etc/wireguard/wg0.key".to_owned(), bytes: samples::buffer(key.as_bytes()) });
+    assert!(input.missing_key_files().is_empty());
+    let import = imported(Kind::WgQuick, &input);
+    let file = file(&import, &options());
+    assert!(file.contains("\n#! PrivateKeyFile = /etc/wireguard/wg0.key\n") && !file.contains(key), "{file}");
+    assert!(file.contains("\nPostUp = wg set %i fwmark 7\n"), "{file}");
+}
+
 #[test]
 fn an_address_without_a_length_gets_a_pool_from_the_clients() {
     let imported = |address: &str, edit: &dyn Fn(&str) -> String| {
@@ -532,13 +593,14 @@ proptest! {
     /// written can be read.
     #[test]
     fn a_damaged_sample_is_imported_or_refused(
-        which in 0usize..10,
+        which in any::<prop::sample::Index>(),
         part in any::<prop::sample::Index>(),
         at in any::<prop::sample::Index>(),
         change in 0..4,
         byte: u8,
     ) {
-        let mut sample = Sample::all().swap_remove(which);
+        let mut all = Sample::all();
+        let mut sample = all.swap_remove(which.index(all.len()));
         let input = &mut sample.input;
         let (files, tables) = (input.files.len(), input.tables.len());
         let part = part.index(files + tables);
@@ -591,6 +653,17 @@ fn rules_that_translate_the_tunnels_addresses_are_found_with_the_commands_that_r
     let remove = "--direct --remove-rule ipv4 nat POSTROUTING 0 -s 10.7.0.0/24 '!' -d 10.7.0.0/24 -j MASQUERADE";
     let expected = [format!("firewall-cmd {remove}"), format!("firewall-cmd --permanent {remove}")];
     assert_eq!(direct[0].commands, expected);
+    // Those of Nyr's script give a certain address.
+    let rule = "POSTROUTING -s 10.7.0.0/24 ! -d 10.7.0.0/24 -j SNAT --to-source 198.51.100.7";
+    let live = found(leftovers::SAVED_IPV4, &format!("-A {rule}\n"));
+    assert_eq!((live[0].is_nat, &*live[0].commands), (true, &[format!("iptables -t nat -D {rule}")][..]));
+    let unit = found(
+        "/etc/systemd/system/wg-iptables.service",
+        "ExecStart=iptables -t nat -A POSTROUTING -s 10.7.0.0/24 ! -d 10.7.0.0/24 -j SNAT --to 198.51.100.7\n",
+    );
+    assert!(unit[0].is_nat && unit[0].what.contains(" to 198.51.100.7;"), "{}", unit[0].what);
+    let direct = "<rule ipv=\"ipv4\" table=\"nat\" chain=\"POSTROUTING\" priority=\"0\">-s 10.7.0.0/24 '!' -d 10.7.0.0/24 -j SNAT --to 198.51.100.7</rule>";
+    assert!(found("/etc/firewalld/direct.xml", direct)[0].commands[0].ends_with("-j SNAT --to 198.51.100.7"));
     let ufw = "-I POSTROUTING -s 10.7.0.0/24 -o eth0 -j MASQUERADE -m comment --comment wireguard-nat-rule\n";
     assert!(found("/etc/ufw/before.rules", ufw)[0].is_nat);
 }

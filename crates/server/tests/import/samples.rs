@@ -29,26 +29,37 @@ pub fn public_key(secret: &SecretKey) -> PublicKey {
 }
 
 pub fn context() -> Context<'static> {
-    Context { public_key: &public_key, input_is_closed: false }
+    Context { public_key: &public_key, input_is_closed: false, forward_is_closed: false, uplinks: &[], networks: &[] }
 }
 
 impl Sample {
     pub fn all() -> Vec<Self> {
-        Kind::ALL.map(|kind| Self::of(kind.as_str())).into()
+        let entries = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap());
+        let folders = entries.filter(|entry| entry.path().is_dir()).map(|entry| entry.file_name());
+        let mut names: Vec<String> = folders.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names.iter().map(|name| Self::of(name)).collect()
     }
 
-    pub fn of(kind: &str) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/import").join(kind);
+    /// That of a folder, whose name is that of a kind, or begins with it.
+    pub fn of(name: &str) -> Self {
+        let folder = root().join(name);
+        let kinds = Kind::ALL.into_iter().map(Kind::as_str);
+        let is_its = |kind: &&str| name.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        let kind = kinds.filter(is_its).max_by_key(|kind| kind.len()).unwrap();
         let mut input = Input::default();
         for (path, bytes) in files(&folder, &folder) {
             let is_expected = path.starts_with("expected.") || path.starts_with("host/") || path == "README.md";
             let is_unneeded = path.starts_with("clients/")
                 && ["wg-easy-14", "wg-easy-15", "wireguard-ui", "wgdashboard"].contains(&kind);
-            if let Some(name) = path.strip_prefix("tables/") {
-                let name = name.strip_suffix(".json").unwrap().to_owned();
+            if path.ends_with("/.keep") {
+                continue; // git keeps no empty folders
+            }
+            if let Some(table) = path.strip_prefix("tables/") {
+                let name = table.strip_suffix(".json").unwrap().to_owned();
                 input.tables.push(InputTable { database: "sample.db".to_owned(), name, rows: buffer(&bytes) });
             } else if !is_expected && !is_unneeded && !bytes.starts_with(SQLITE_MAGIC) && !path.ends_with("-wal") {
-                input.files.push(InputFile { path: format!("{kind}/{path}"), bytes: buffer(&bytes) });
+                input.files.push(InputFile { path: format!("{name}/{path}"), bytes: buffer(&bytes) });
             }
         }
         Self { kind: kind.parse().unwrap(), folder, input }
@@ -62,10 +73,15 @@ impl Sample {
 
     /// The clients' own files.
     pub fn clients(&self) -> Vec<(String, Vec<u8>)> {
-        let name = if self.kind == Kind::Pivpn { "configs" } else { "clients" };
-        let root = self.folder.join(name);
-        files(&root, &root).into_iter().filter(|(path, _)| path.ends_with(".conf")).collect()
+        let is_clients = |path: &str| {
+            ["clients/", "configs/", "peer_"].iter().any(|start| path.starts_with(start)) && path.ends_with(".conf")
+        };
+        files(&self.folder, &self.folder).into_iter().filter(|(path, _)| is_clients(path)).collect()
     }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/import")
 }
 
 /// All files below `folder` in the order of their names, with their paths from `root`.

@@ -40,6 +40,27 @@ pub fn facts(own: &InterfaceName) -> Result<Facts, Error> {
     })
 }
 
+/// The interfaces of this host that lead to other hosts: those of its default routes, and all others that have addresses.
+/// Tunnels are among them.
+///
+/// # Errors
+/// The kernel cannot be asked.
+pub fn interfaces() -> Result<(Vec<String>, Vec<String>), Error> {
+    let state = snapshot::open()?.state().map_err(Error::Snapshot)?;
+    let mut uplinks: Vec<String> = Vec::new();
+    for family in [AddressFamily::V4, AddressFamily::V6] {
+        let found = uplink(&state, family).map(|uplink| uplink.interface);
+        uplinks.extend(found.filter(|name| !uplinks.contains(name)));
+    }
+    let has_address = |link: &&Link| {
+        let leads_out = |address: &IpNet| !address.addr().is_loopback() && !is_link_local(address.addr());
+        link.up && link.addresses.iter().any(leads_out)
+    };
+    let names = state.links.iter().filter(has_address).map(|link| link.name.clone());
+    let others = names.filter(|name| !uplinks.contains(name)).collect();
+    Ok((uplinks, others))
+}
+
 fn taken(state: &HostState, files: &[ConfigFile]) -> Vec<IpNet> {
     let addresses = state.links.iter().flat_map(|link| &link.addresses).copied();
     let routes = state.routes.iter().filter(|route| routed(route).is_none()).map(|route| route.to);

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::read::{self, ConfigFile};
 use crate::snapshot;
 
-pub use facts::facts;
+pub use facts::{facts, interfaces};
 pub use import::import;
 pub use init::{Made, Runs, check_absent, clean_up, init, plan};
 pub use remove::{Removed, remove};

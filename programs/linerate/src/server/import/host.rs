@@ -6,18 +6,26 @@ use std::process::{Command, Stdio};
 
 use linerate_server::import::leftovers::{self, Leftover};
 use linerate_server::import::{Import, Input};
+use linerate_tunnel::server;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
 use super::sources;
+use crate::cli::CliError;
 
-/// Whether iptables drops packets to the host itself that no rule accepts.
-pub(super) fn drops_unless_accepted() -> bool {
+/// Whether iptables drops packets of a chain that no rule accepts.
+pub(super) fn drops_unless_accepted(chain: &str) -> bool {
     let rules = printed("iptables-save", "filter").unwrap_or_default();
     let mut lines = rules.lines();
-    let drops = |line: &str| {
-        line.starts_with(":INPUT DROP") || line == "-A INPUT -j DROP" || line.starts_with("-A INPUT -j REJECT")
-    };
-    lines.any(drops)
+    let (policy, drop, reject) =
+        (format!(":{chain} DROP"), format!("-A {chain} -j DROP"), format!("-A {chain} -j REJECT"));
+    lines.any(|line| line.starts_with(&policy) || line == drop || line.starts_with(&reject))
+}
+
+/// The interfaces of the default routes, and the others with addresses; `own` is none of them.
+pub(super) fn interfaces(own: Option<&str>) -> Result<(Vec<String>, Vec<String>), CliError> {
+    let (uplinks, mut networks) = server::interfaces()?;
+    networks.retain(|name| Some(name.as_str()) != own);
+    Ok((uplinks, networks))
 }
 
 /// Whether there is an interface of that name.

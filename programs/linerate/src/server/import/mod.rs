@@ -89,13 +89,22 @@ pub(crate) struct ImportArguments {
 
 pub(super) fn run(arguments: &ImportArguments) -> Result<ExitCode, CliError> {
     let interruption = interruption()?;
-    let input = sources::read(&arguments.paths, &interruption)?;
+    let mut input = sources::read(&arguments.paths, &interruption)?;
+    sources::add_key_files(&mut input);
     let error = |error: import::Error| error.to_string();
     let kind = match &arguments.from {
         Some(kind) => kind.parse().map_err(error)?,
         None => import::recognise(&input).map_err(error)?,
     };
-    let context = Context { public_key: &keys::public_key, input_is_closed: host::drops_unless_accepted() };
+    let own = arguments.name.as_ref().map(InterfaceName::as_str);
+    let (uplinks, networks) = host::interfaces(own)?;
+    let context = Context {
+        public_key: &keys::public_key,
+        input_is_closed: host::drops_unless_accepted("INPUT"),
+        forward_is_closed: host::drops_unless_accepted("FORWARD"),
+        uplinks: &uplinks,
+        networks: &networks,
+    };
     let mut import = import::read(kind, &input, &context).map_err(error)?;
     if arguments.endpoint.is_some() {
         import.endpoint.clone_from(&arguments.endpoint);

@@ -21,6 +21,8 @@ const FILES_MAX: usize = 50_000;
 /// The largest file, and the most bytes of all together.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 const BYTES_MAX: u64 = 128 << 20;
+/// The largest file with a key.
+const KEY_BYTES_MAX: u64 = 4096;
 /// How deep a folder is searched.
 const DEPTH_MAX: usize = 4;
 
@@ -50,6 +52,22 @@ pub(super) fn read(paths: &[PathBuf], interruption: &Interruption) -> Result<Inp
     // They are of no use beside their tables.
     input.files.retain(|file| !file.bytes.starts_with(SQLITE_MAGIC) && !file.path.ends_with("-wal"));
     Ok(input)
+}
+
+/// Adds the files that commands of the tunnels' files set keys from, where they can be read: those commands are run by
+/// root, so they lead to nothing that root would not use.
+pub(super) fn add_key_files(input: &mut Input) {
+    for path in input.missing_key_files() {
+        let path = PathBuf::from(path);
+        let file = open(&path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
+        if let Ok(file) = file.map(File::from)
+            && path.is_absolute()
+            && file.metadata().is_ok_and(|file| file.is_file() && file.len() <= KEY_BYTES_MAX)
+        {
+            // What cannot be read is missed where it is needed.
+            let _ = add(&path, OwnedFd::from(file), input, &mut 0);
+        }
+    }
 }
 
 /// A file's whole content.
@@ -83,6 +101,10 @@ fn folder(
         // Of links only those to files are of interest, and the kernel decides where they may lead.
         let is_folder = entry.file_type().map_err(failed)?.is_dir();
         let Some(name) = name.to_str().filter(|name| *name == ".env" || !name.starts_with('.')) else { continue };
+        // wireguard-ui 0.5 makes a folder of this name, and older ones a file with passwords; nothing in it is of use.
+        if name == "users.json" {
+            continue;
+        }
         let is_files_name = [".json", ".db", ".conf", ".env", ".ini"].iter().any(|end| name.ends_with(end));
         if is_folder && is_files_name {
             let folder = path.join(&relative);

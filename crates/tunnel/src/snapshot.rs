@@ -74,7 +74,7 @@ pub(crate) fn read(host: &mut Host, own: &InterfaceName) -> Result<HostState, Er
     for interface in ledger::interfaces(ledger::directory()).map_err(Error::of_ledger)? {
         // An unreadable ledger is reported by the commands of its own tunnel.
         let Ok(Some(ledger)) = ledger::read(ledger::directory(), &interface) else { continue };
-        if !ledger.complete && interface != *own {
+        if !ledger.complete && interface != *own && !ledger.identity.is_of_other_network() {
             upcoming.extend(ledger.possibly_applied());
         }
     }

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::identity::{self, Place};
 use crate::ledger::{self, Ledger, LedgerError};
 use crate::read::{self, ConfigFile};
 use crate::snapshot;
@@ -60,6 +61,12 @@ pub struct Status {
     pub no_private_key: bool,
     /// The interface is up, and its port is in use by another program.
     pub not_listening: bool,
+    /// Where the tunnel is, if it is not here under its name, as the end of a sentence about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Its interface has another name, another program has its name, or it was moved and what it has set here is in vain.
+    #[serde(skip)]
+    pub misplaced: bool,
     /// What the tunnel has set on this host and is not there any more, each as the command that sets it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
@@ -164,6 +171,9 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Status>, Error> {
         _ if names.is_empty() && is_hidden => return Err(not_allowed(ledger::DIRECTORY)),
         Some(argument) if names.is_empty() => {
             let name = argument.strip_suffix(".conf").and_then(|path| path.rsplit('/').next());
+            if let Some(refusal) = argument.parse().ok().and_then(|name| identity::renamed_from(&name)) {
+                return Err(refusal);
+            }
             let hint = match name {
                 Some(name) => format!("this command takes the name of an interface, such as {name}, not of a file"),
                 None => format!("`linerate up {argument}` brings it up"),
@@ -220,6 +230,7 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         }
         Err(error) => (RunBy::Unknown, DeviceState::default(), Some(for_people(&error.to_string()))),
     };
+    let place = ledger.as_ref().map_or(Place::Here, |ledger| identity::place(ledger, &state.links));
     let file_only = file_only(name, ledger.as_ref());
     let link = state.link(name);
     Status {
@@ -235,7 +246,14 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         link_down: link.is_some_and(|link| !link.up),
         no_private_key: device.private_key.is_none() && !device.peers.is_empty(),
         not_listening: implementation == RunBy::Daemon && is_not_listening(name),
-        lost: ledger.as_ref().map_or_else(Vec::new, |ledger| lost(ledger, state)),
+        misplaced: match &place {
+            Place::Renamed(_) | Place::Replaced => true,
+            // A hook may have moved it, after which there is nothing here.
+            Place::Moved => ledger.as_ref().is_some_and(|ledger| !plan::lost(&ledger.in_force(), state).is_empty()),
+            _ => false,
+        },
+        place: ledger.as_ref().and_then(|ledger| place.description(ledger)),
+        lost: ledger.as_ref().filter(|_| place == Place::Here).map_or_else(Vec::new, |ledger| lost(ledger, state)),
         supervisor: name.parse().map_or_else(|_| Vec::new(), |name| ledger::troubles(ledger::directory(), &name)),
         peers: peers(&device, &file_only, now),
     }
@@ -386,7 +404,7 @@ impl Status {
 
     /// Whether there is a problem with the tunnel itself rather than with a peer.
     fn has_problem(&self) -> bool {
-        let flags = [self.link_down, self.no_private_key, self.not_listening, self.hook_failed];
+        let flags = [self.misplaced, self.link_down, self.no_private_key, self.not_listening, self.hook_failed];
         flags.contains(&true) || !self.lost.is_empty() || !self.supervisor.is_empty()
     }
 }
@@ -428,6 +446,8 @@ mod tests {
             link_down: false,
             no_private_key: false,
             not_listening: false,
+            place: None,
+            misplaced: false,
             lost: Vec::new(),
             supervisor: Vec::new(),
             peers: peers(&device, &file_only, Duration::from_secs(10_000)),

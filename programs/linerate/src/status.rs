@@ -31,7 +31,11 @@ fn headline(status: &Status) -> String {
             return format!("{}: state unknown: {reason}", status.interface);
         }
         RunBy::Gone => {
-            return format!("{}: not running (its daemon has died); `linerate down {0}` cleans up", status.interface);
+            let place = status.place.iter().map(|place| format!("; it {place}")).collect::<String>();
+            return format!(
+                "{}: not running (its daemon has died); `linerate down {0}` cleans up{place}",
+                status.interface
+            );
         }
     };
     let alive = status.peers.iter().filter(|peer| peer.health == Health::Alive).count();
@@ -135,7 +139,13 @@ fn problems(status: &Status) -> Vec<Cow<'_, str>> {
         [first, more @ ..] => Some(format!("another program removed `{first}` and {} more", more.len())),
     };
     let lost = lost.map(|lost| format!("{lost}: `linerate reload {}` restores that", status.interface).into());
-    of_tunnel.chain(lost).chain(status.supervisor.iter().map(|trouble| printable(trouble))).collect()
+    let place = status.place.as_ref().map(|place| format!("it {}", printable(place)).into());
+    place
+        .into_iter()
+        .chain(of_tunnel)
+        .chain(lost)
+        .chain(status.supervisor.iter().map(|trouble| printable(trouble)))
+        .collect()
 }
 
 #[cfg(test)]

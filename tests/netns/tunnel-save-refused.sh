@@ -38,8 +38,17 @@ for who in wg-quick linerate; do
   good $who up wg1
   kill_daemon
   by_hand
+  bad $who down wg1
+  said "$who, SaveConfig" "wg1 is run by another program"
+  cmp /etc/wireguard/wg1.conf "$WORK/original.conf" || fail "$who: down has changed the file"
+  ip -n h1 link delete wg1
+  is_gone wg1
+  good $who up wg1
+  kill_daemon
+  by_hand
+  on h1 wg setconf wg1 "$WORK/set.conf"
   good $who down wg1
-  unchanged "$who, SaveConfig" "wg1 is not the interface that .up. made"
+  unchanged "$who, SaveConfig, with the file's key" "wg1 is not the interface that .up. made"
   is_gone wg1
   sed -i /^SaveConfig/d /etc/wireguard/wg1.conf
   cp /etc/wireguard/wg1.conf "$WORK/original.conf"

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linerate_control::interface::{InterfaceName, operands};
 use linerate_control::tunnel_file::TunnelFile;
@@ -15,6 +15,7 @@ use linerate_netio::process::{Terminal, detach};
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::identity::Identity;
 use crate::interruption::Interruption;
 use crate::ledger::Ledger;
 use crate::places;
@@ -151,6 +152,36 @@ pub(crate) fn wait_for_exit(interface: &InterfaceName, context: Context<'_>) {
         Ok(()) | Err(OpenError::InUse(..)) => {}
         Err(error) => context.message(error),
     }
+}
+
+/// Ends the daemon of a tunnel whose interface is out of reach: it ends when its socket is removed. Does nothing if the
+/// socket is not known to be its own.
+///
+/// # Errors
+/// The socket cannot be removed, or the daemon does not end.
+pub(crate) fn end(identity: &Identity, interface: &InterfaceName, context: Context<'_>) -> io::Result<()> {
+    let directory = socket::DIRECTORY.as_ref();
+    let Some(daemon) = Some(DaemonClient::connect(directory, interface)).filter(|_| identity.has_socket(interface))
+    else {
+        return Ok(());
+    };
+    let path = socket::path(directory, interface);
+    std::fs::remove_file(&path)?;
+    let Ok(daemon) = daemon else { return Ok(()) };
+    let is_over = Instant::now() + EXIT_TIMEOUT;
+    while !daemon.is_closed() {
+        let left = is_over.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::other(format!(
+                "the daemon of {interface} still runs, without its socket {}",
+                path.display()
+            )));
+        }
+        context.interruption.pause(&[daemon.as_fd()], Some(left))?;
+        // A signal is for this command, which has to be done with this first.
+        context.interruption.clear();
+    }
+    Ok(())
 }
 
 /// How long a daemon may take to notice that its interface is gone, on a busy machine.

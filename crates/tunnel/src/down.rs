@@ -6,16 +6,16 @@ use linerate_control::uapi::socket;
 use linerate_host::plan::{self, Hooks};
 use linerate_host::spec::Gateway;
 use linerate_host::step::{Phase, Step};
-use linerate_host::system::Host;
 use linerate_host::transaction::{StepError, execute_best_effort};
 
 use crate::Options;
 use crate::context::Context;
 use crate::error::Error;
 use crate::execute::step_executor::StepExecutor;
+use crate::identity::{self, Place, Purpose, Unrecorded};
 use crate::ledger::{Ledger, LockedLedger};
 use crate::read::{ConfigFile, DefaultRoutes};
-use crate::{daemon, lock, save, snapshot};
+use crate::{daemon, lock, running, save, snapshot};
 
 /// Takes a tunnel down. `file` is its file, if that is still there.
 ///
@@ -27,19 +27,61 @@ pub fn down(
     options: &Options,
     context: Context<'_>,
 ) -> Result<(), Error> {
+    down_started_again(interface, file, None, options, context)
+}
+
+/// As [`down`], of a tunnel whose daemon was started again and could not be recorded since.
+///
+/// # Errors
+/// As [`down`].
+pub(crate) fn down_started_again(
+    interface: &InterfaceName,
+    file: Option<&ConfigFile>,
+    unrecorded: Option<Unrecorded>,
+    options: &Options,
+    context: Context<'_>,
+) -> Result<(), Error> {
     let locked = lock::lock(interface, context)?;
-    let ledger = locked.read().unwrap_or_else(|error| {
+    let mut ledger = locked.read().unwrap_or_else(|error| {
         context.warn(error);
         None
     });
+    if let (Some(ledger), Some(unrecorded)) = (&mut ledger, unrecorded) {
+        unrecorded.enter(ledger);
+    }
     let mut host = snapshot::open()?;
-    let (ledger, leftovers) = split(ledger, &host, interface);
+    let place = match &ledger {
+        Some(ledger) => identity::place(ledger, &host.links().map_err(Error::Snapshot)?),
+        None => Place::Here,
+    };
+    if let (Some(ledger), Place::OtherNetwork) = (&ledger, &place) {
+        return place.refusal(ledger, Purpose::Change("down")).map_or(Ok(()), Err);
+    }
+    if place == Place::Moved && !ledger.as_ref().is_some_and(|ledger| ledger.identity.has_socket(interface)) {
+        return Err(Error::State(format!(
+            "a daemon answers for {interface}, and its interface is in another network namespace; nothing tells whether it is the \
+             tunnel's. If it is, `rm {0}` ends it; then `linerate down {interface}` cleans up",
+            socket::path(socket::DIRECTORY.as_ref(), interface).display()
+        )));
+    }
+    let (ledger, leftovers) = match ledger {
+        // Another program has brought up the tunnel of this file since.
+        Some(ledger) if place == Place::Replaced && runs(file) => {
+            let leftovers = plan::undo(&ledger.possibly_applied(), &Hooks::default());
+            (None, leftovers.into_iter().filter(|step| place.has(step)).collect())
+        }
+        ledger => (ledger, Vec::new()),
+    };
     let hooks = hooks(ledger.as_ref(), file, options);
     let steps = match (&ledger, file) {
-        (Some(ledger), _) => plan::undo(&ledger.possibly_applied(), &hooks),
+        (Some(ledger), _) => {
+            let undo = plan::undo(&ledger.possibly_applied(), &hooks);
+            undo.into_iter().filter(|step| place.has(step)).collect()
+        }
         (None, Some(file)) => {
             let spec = file.host_spec(&file.device()?, DefaultRoutes::Always);
             let mut state = snapshot::read(&mut host, interface)?;
+            identity::check_reachable(interface, &state.links)?;
             if spec.forwarding.gateway != Gateway::Off {
                 let foreign = host.foreign().map_err(Error::Snapshot)?;
                 (state.foreign_chains, state.openings) = (foreign.chains, foreign.openings);
@@ -48,7 +90,7 @@ pub fn down(
             // Rules and a firewall outlive a daemon that has died.
             let outlives = |step: &Step| matches!(step, Step::DeleteRule(_) | Step::Close(_)) || step.is_firewall();
             if !is_tunnel(interface) && !steps.iter().any(outlives) {
-                return Err(Error::NoTunnel(interface.clone()));
+                return Err(identity::renamed_from(interface).unwrap_or(Error::NoTunnel(interface.clone())));
             }
             steps
         }
@@ -60,28 +102,20 @@ pub fn down(
     let path = ledger.as_ref().map(|ledger| ledger.file.clone()).or_else(|| Some(file?.path.clone()));
     let mut executor = StepExecutor::new(&mut host, interface, &path.unwrap_or_default(), context);
     (executor.reports_steps, executor.is_rollback) = (true, true);
-    let outcome = undo(&steps, file, ledger.as_ref(), &locked, &mut executor, context);
+    if let Some(ledger) = &ledger {
+        (executor.index, executor.identity) = (ledger.index, ledger.identity.clone());
+    }
+    let outcome = undo(&steps, file, ledger.as_ref(), &place, &locked, &mut executor, context);
     executor.reports_steps = false;
     execute_best_effort(&leftovers, &mut executor, &mut |step, failure| context.step_failed(step, failure));
     outcome
 }
 
-/// Returns the ledger if it belongs to the current interface. If another tunnel has taken the name since, returns the
-/// steps that remain to be undone for the recorded one.
-fn split(ledger: Option<Ledger>, host: &Host, interface: &InterfaceName) -> (Option<Ledger>, Vec<Step>) {
-    let Some(ledger) = ledger else { return (None, Vec::new()) };
-    let current = host.index(interface.as_str());
-    if current.is_none() || ledger.index.is_none() || current == ledger.index {
-        return (Some(ledger), Vec::new());
-    }
-    let belongs_to_link = |step: &Step| {
-        matches!(
-            step,
-            Step::DeleteLink { .. } | Step::DeleteAddress { .. } | Step::SetMtu { .. } | Step::SetFwmark { .. }
-        )
-    };
-    let leftovers = plan::undo(&ledger.possibly_applied(), &Hooks::default());
-    (None, leftovers.into_iter().filter(|step| !belongs_to_link(step)).collect())
+/// Whether what runs under the name of the tunnel has the private key of its file.
+fn runs(file: Option<&ConfigFile>) -> bool {
+    let Some(file) = file else { return false };
+    let of_file = file.loaded().ok().and_then(|loaded| loaded.private_key.clone());
+    of_file.is_some() && running(&file.interface).is_some_and(|device| device.private_key == of_file)
 }
 
 /// The hooks to run: those recorded at `up`, if there is a ledger.
@@ -103,6 +137,7 @@ fn undo(
     steps: &[Step],
     file: Option<&ConfigFile>,
     ledger: Option<&Ledger>,
+    place: &Place,
     locked: &LockedLedger,
     executor: &mut StepExecutor<'_>,
     context: Context<'_>,
@@ -116,7 +151,7 @@ fn undo(
         first.get_or_insert(failure.exit_code);
     };
     execute_best_effort(before, executor, &mut on_error);
-    if let Some(file) = file.filter(|file| file.contents.save_config)
+    if let Some(file) = file.filter(|file| file.contents.save_config && (ledger.is_none() || *place == Place::Here))
         && let Err(error) = save::save_locked(file, executor.host, locked, context)
     {
         context.message(error);
@@ -126,6 +161,14 @@ fn undo(
         // The next `down` can try again.
         Some(rest) => locked.write(&rest)?,
         None => locked.remove()?,
+    }
+    if let (Place::Replaced, Some(ledger)) = (place, ledger) {
+        return Err(Error::State(format!(
+            "{0} is run by another program than the daemon that `linerate up` started, and is as it was: what was left of {1} is \
+             removed. To take this one down, too, use the program that brought it up, or `linerate down {0}` once more",
+            locked.interface(),
+            ledger.file.display()
+        )));
     }
     // After the ledger: the supervisor reads it when the daemon closes the connection.
     daemon::wait_for_exit(locked.interface(), context);

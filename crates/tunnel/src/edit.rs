@@ -32,7 +32,7 @@ use crate::ledger::{Ledger, LedgerHead, LockedLedger};
 use crate::read::{ConfigFile, DefaultRoutes, restrictions_of};
 use crate::reload::{self, PendingReload, Reloaded, reload_locked};
 use crate::status::is_absence;
-use crate::{Options, background, fleet, foreign, limits, lock, save};
+use crate::{Options, background, fleet, foreign, identity, limits, lock, save};
 
 /// What became of an edit.
 pub struct Edited<T> {
@@ -114,6 +114,9 @@ fn edit_if<T>(
     // What was read before another command had the lock is read again.
     let reopened = if file.is_as_read().unwrap_or(false) { None } else { Some(file.reopen()?) };
     let file = reopened.as_ref().unwrap_or(file);
+    if let Some(ledger) = locked.read_head()? {
+        identity::check_editable(&file.interface, &ledger.identity)?;
+    }
     file.check()?;
     let running = state_with_successors(file, &locked)?;
     // A key that has taken the place of another is in its place for the change, too.
@@ -220,7 +223,9 @@ fn apply(
     options: &Options,
     context: Context<'_>,
 ) -> Result<Outcome, Error> {
-    let Some(ledger) = locked.read_head()?.filter(|ledger| new.is_file_of_head(ledger)) else {
+    let is_tunnel_of =
+        |ledger: &LedgerHead| new.is_file_of_head(ledger) && !ledger.identity.is_socket_of_other(&new.interface);
+    let Some(ledger) = locked.read_head()?.filter(is_tunnel_of) else {
         return apply_to_foreign(old, new, locked, context);
     };
     let reload = || reloaded(reload_locked(new, options, context, locked)?);

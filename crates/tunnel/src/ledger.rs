@@ -34,6 +34,7 @@ use linerate_host::spec::{Compat, Forwarding, HostSpec};
 use linerate_host::state::HeldSysctl;
 use linerate_host::step::{GatewayTable, Implementation, Step};
 
+use crate::identity::Identity;
 use crate::places;
 use crate::read::has_text;
 
@@ -58,6 +59,9 @@ pub struct Ledger {
     /// The index of the interface, once it exists: an interface of the same name with another index belongs to another
     /// tunnel.
     pub index: Option<u32>,
+    /// What else tells the tunnel from others of its name.
+    #[serde(default)]
+    pub identity: Identity,
     /// A service supervises the tunnel and restarts its daemon.
     pub supervised: bool,
     /// Whose conventions the tunnel follows.
@@ -111,6 +115,9 @@ pub(crate) struct LedgerHead {
     /// As [`Ledger::called`].
     #[serde(default)]
     pub(crate) called: Option<PathBuf>,
+    /// As [`Ledger::identity`].
+    #[serde(default)]
+    pub(crate) identity: Identity,
     /// As [`Ledger::complete`].
     pub(crate) complete: bool,
     /// As many as in [`Ledger::pending`].
@@ -592,6 +599,10 @@ pub(crate) fn held_sysctls(directory: &Path) -> Result<BTreeMap<String, HeldSysc
     let mut held: BTreeMap<String, HeldSysctl> = BTreeMap::new();
     for interface in interfaces(directory)? {
         let Ok(Some(ledger)) = read(directory, &interface) else { continue };
+        // The sysctls of another network namespace are others.
+        if ledger.identity.is_of_other_network() {
+            continue;
+        }
         for (name, before) in ledger.held_sysctls() {
             let held = held.entry(name).or_insert(HeldSysctl { before, holders: BTreeSet::new() });
             held.holders.insert(interface.to_string());
@@ -616,6 +627,7 @@ mod tests {
             version: VERSION,
             since: 1 << 70,
             index: Some(7),
+            identity: Identity::default(),
             supervised: false,
             compat: Compat::Native,
             implementation: Implementation::Daemon,

@@ -35,6 +35,7 @@ mod error;
 mod execute;
 mod fleet;
 mod foreign;
+mod identity;
 mod interruption;
 #[cfg(target_os = "linux")]
 pub mod isolated;

@@ -26,6 +26,7 @@ use linerate_protocol::PrivateKey;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::identity;
 use crate::ledger::{self, Ledger, LedgerHead};
 use crate::places;
 use crate::resolver::NamedEndpoint;
@@ -159,7 +160,8 @@ impl ConfigFile {
 
     fn at(path: &Path, operand: &str) -> Result<Self, Error> {
         if !path.try_exists().map_err(Error::inaccessible(path))? {
-            return Err(Error::NoFile { path: path.to_owned(), hint: meant(operand) });
+            let renamed = operand.parse().ok().and_then(|name| identity::renamed_from(&name));
+            return Err(renamed.unwrap_or_else(|| Error::NoFile { path: path.to_owned(), hint: meant(operand) }));
         }
         let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".conf")?.parse().ok());
         let name = name.ok_or_else(|| Error::FileName(path.to_owned()))?;

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use linerate_host::step::Implementation;
 
 use crate::error::Error;
+use crate::identity::Identity;
 use crate::ledger::{Ledger, LockedLedger, VERSION};
 use crate::plan::Planned;
 use crate::stale_kill_switches::StaleKillSwitches;
@@ -35,6 +36,7 @@ impl<'a> Recorded<'a> {
         let ledger = Ledger {
             version: VERSION,
             index: None,
+            identity: Identity::of_new(),
             supervised: options.supervised,
             since: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos(),
             compat: planned.compat,

@@ -21,10 +21,12 @@ use linerate_host::transaction::{execute, execute_best_effort};
 use crate::context::Context;
 use crate::error::Error;
 use crate::execute::step_executor::{StepExecutor, check_port};
+use crate::identity::{self, Place, Purpose};
 use crate::ledger::{self, Ledger, LockedLedger, last_gateway_table};
 use crate::read::{ConfigFile, DefaultRoutes};
 use crate::resolve::NamedEndpoints;
 use crate::snapshot::{self, Snapshot};
+use crate::status::is_absence;
 use crate::{Options, background, limits, lock, running};
 
 /// What a reload did.
@@ -70,6 +72,10 @@ pub(crate) fn reload_locked(
         ))
     };
     let (mut ledger, text) = (locked.read()?.ok_or_else(no_ledger)?, locked.read_file()?.ok_or_else(no_ledger)?);
+    let place = identity::of(&ledger)?;
+    if let Some(refusal) = place.refusal(&ledger, Purpose::Change("reload")) {
+        return Err(refusal);
+    }
     check_reloadable(&ledger, file)?;
     let old = ConfigFile::of(ledger.file.clone(), name.clone(), text);
     ledger.file.clone_from(&file.path);
@@ -147,7 +153,12 @@ pub(crate) fn reload_locked(
 
 fn state_of(interface: &InterfaceName) -> Result<DeviceState, Error> {
     let state = open(interface).and_then(|mut tunnel| tunnel.get());
-    state.map_err(|error| Error::State(format!("{interface} does not respond: {error}")))
+    state.map_err(|error| match is_absence(&error) {
+        true => Error::State(format!(
+            "{interface} does not run: its daemon has ended; `linerate down {interface}` cleans up, then `linerate up {interface}`"
+        )),
+        false => Error::State(format!("{interface} does not respond: {error}")),
+    })
 }
 
 fn set(interface: &InterfaceName, update: &DeviceUpdate) -> Result<(), ClientError> {
@@ -218,6 +229,9 @@ pub(crate) fn reload_host(
     let locked = lock::lock(interface, context)?;
     let (Some(mut ledger), Some(text)) = (locked.read()?, locked.read_file()?) else { return Ok(()) };
     if is_interrupted(&ledger) {
+        return Ok(());
+    }
+    if identity::of(&ledger)? != Place::Here {
         return Ok(());
     }
     ledger.adopt_restrictions();

@@ -18,6 +18,7 @@ use linerate_host::system::Host;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::identity::{self, Place, Purpose};
 use crate::ledger::{Ledger, LockedLedger};
 use crate::lock::lock_unless_hook;
 use crate::read::ConfigFile;
@@ -49,6 +50,13 @@ pub(crate) fn save_locked(
     let changed = file.changed().map_err(with_errors)?;
     let file = changed.as_ref().unwrap_or(file);
     let interface = file.interface.as_str();
+    let ledger = locked.read()?;
+    let place = ledger.as_ref().map_or(Ok(Place::Here), identity::of)?;
+    if let Some(ledger) = ledger.as_ref().filter(|_| place != Place::Replaced)
+        && let Some(refusal) = place.refusal(ledger, Purpose::Change("save"))
+    {
+        return Err(refusal);
+    }
     let gone = || Error::NoTunnel(file.interface.clone());
     let mut tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), interface).map_err(|_| gone())?;
     let device = tunnel.get().map_err(|_| gone())?;
@@ -57,10 +65,9 @@ pub(crate) fn save_locked(
     let file = replaced.as_ref().unwrap_or(file);
     let state = host.state().map_err(Error::Snapshot)?;
     let link = state.link(interface).ok_or_else(gone)?;
-    let ledger = locked.read()?;
     let not_saved = |why: String| Error::State(format!("{path}: not saved: {interface} {why}"));
     if let Some(ledger) = &ledger {
-        check_same_tunnel(ledger, file, link.index).map_err(not_saved)?;
+        check_same_tunnel(ledger, file, &place).map_err(not_saved)?;
     }
     // The ledger has the index once the tunnel is up.
     let was_set_up = ledger.as_ref().is_some_and(|ledger| ledger.index.is_some());
@@ -106,13 +113,13 @@ fn with_replacements(file: ConfigFile, device: &DeviceState) -> Result<ConfigFil
     Ok(file.with_replacements(device)?.unwrap_or(file))
 }
 
-/// Checks that the tunnel of the ledger is the one with this index, and was brought up from this file.
+/// Checks that the tunnel of the ledger, which is at `place`, is the one that runs, and was brought up from this file.
 ///
 /// # Errors
 /// How it differs, as the end of a sentence.
-fn check_same_tunnel(ledger: &Ledger, file: &ConfigFile, index: u32) -> Result<(), String> {
+fn check_same_tunnel(ledger: &Ledger, file: &ConfigFile, place: &Place) -> Result<(), String> {
     let name = &file.interface;
-    if ledger.index.is_some_and(|made| made != index) {
+    if *place == Place::Replaced {
         return Err(format!(
             "is not the interface that `up` made: that one's daemon died, and nothing tells what this one has of the \
              file. Take it down, and `linerate up {name}` brings up what the file says"

@@ -76,7 +76,7 @@ pub(crate) fn read(host: &mut Host, own: &InterfaceName) -> Result<HostState, Er
         let Ok(Some(ledger)) = ledger::read(ledger::directory(), &interface) else { continue };
         if interface == *own {
             in_force = ledger.in_force();
-        } else if !ledger.complete {
+        } else if !ledger.complete && !ledger.identity.is_of_other_network() {
             upcoming.extend(ledger.possibly_applied());
         }
     }

@@ -10,6 +10,7 @@ use linerate_host::transaction::execute_best_effort;
 use crate::context::Context;
 use crate::error::Error;
 use crate::execute::step_executor::StepExecutor;
+use crate::identity::{self, Purpose};
 use crate::ledger::{Ledger, LedgerError, LockedLedger};
 use crate::snapshot::Snapshot;
 
@@ -20,19 +21,30 @@ pub(crate) struct StaleKillSwitches(Option<Ledger>);
 impl StaleKillSwitches {
     /// Removes the leftovers of a dead tunnel of this name except its kill switches. Does not run its hooks: their
     /// remaining effects are unknown.
+    ///
+    /// # Errors
+    /// The tunnel of this name runs somewhere else, or a ledger or the host cannot be read. Nothing has changed.
     pub(crate) fn clean_up(
         locked: &LockedLedger,
         interface: &InterfaceName,
         context: Context<'_>,
     ) -> Result<Self, Error> {
-        let Some(ledger) = locked.read()? else { return Ok(Self::default()) };
+        let ledger = locked.read()?;
         let mut snapshot = Snapshot::take(interface)?;
+        let Some(ledger) = ledger else {
+            return identity::check_free(interface, &snapshot.state.links).map(|()| Self::default());
+        };
+        let place = identity::place(&ledger, &snapshot.state.links);
+        if let Some(refusal) = place.refusal(&ledger, Purpose::Up) {
+            return Err(refusal);
+        }
         if snapshot.state.link(interface.as_str()).is_some() {
             return Ok(Self::default());
         }
         let is_switch = |step: &Step| matches!(step, Step::DeleteFirewall(firewall) if firewall.kill_switch.is_some());
         let (mut switches, rest): (Vec<Step>, Vec<Step>) =
             plan::undo(&ledger.possibly_applied(), &Hooks::default()).into_iter().partition(is_switch);
+        let rest: Vec<Step> = rest.into_iter().filter(|step| place.has(step)).collect();
         let mut executor = StepExecutor::new(&mut snapshot.host, interface, &ledger.file, context);
         execute_best_effort(&rest, &mut executor, &mut |step, failure| context.step_failed(step, failure));
         // A killed `up` may have recorded two tables of one name; the later one wins.

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::identity::{self, Place};
 use crate::ledger::{self, Ledger, LedgerError};
 use crate::read::{self, ConfigFile};
 use crate::snapshot;
@@ -60,6 +61,12 @@ pub struct Status {
     pub no_private_key: bool,
     /// The interface is up, and its port is in use by another program.
     pub not_listening: bool,
+    /// Where the tunnel is, if it is not here under its name, as the end of a sentence about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Its interface has another name, another program has its name, or it was moved and what it has set here is in vain.
+    #[serde(skip)]
+    pub misplaced: bool,
     /// What the tunnel has set on this host and is not there any more, each as the command that sets it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
@@ -167,6 +174,9 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Status>, Error> {
         _ if names.is_empty() && is_hidden => return Err(not_allowed(ledger::DIRECTORY)),
         Some(argument) if names.is_empty() => {
             let name = argument.strip_suffix(".conf").and_then(|path| path.rsplit('/').next());
+            if let Some(refusal) = argument.parse().ok().and_then(|name| identity::renamed_from(&name)) {
+                return Err(refusal);
+            }
             let hint = match name {
                 Some(name) => format!("this command takes the name of an interface, such as {name}, not of a file"),
                 None => format!("`linerate up {argument}` brings it up"),
@@ -227,8 +237,10 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         }
         Err(error) => (RunBy::Unknown, DeviceState::default(), Some(for_people(&error.to_string()))),
     };
+    let place = ledger.as_ref().map_or(Place::Here, |ledger| identity::place(ledger, &state.links));
     let file_only = file_only(name, ledger.as_ref());
     let link = state.link(name);
+    let here = ledger.as_ref().filter(|_| place == Place::Here);
     let answered = matches!(implementation, RunBy::Daemon | RunBy::Kernel);
     Status {
         interface: name.to_owned(),
@@ -243,8 +255,15 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         link_down: link.is_some_and(|link| !link.up),
         no_private_key: device.private_key.is_none() && !device.peers.is_empty(),
         not_listening: implementation == RunBy::Daemon && is_not_listening(name),
-        lost: ledger.as_ref().map_or_else(Vec::new, |ledger| lost(ledger, answered.then_some(&device), state)),
-        bypassed: ledger.as_ref().map_or_else(Vec::new, |ledger| bypassed(ledger, state)),
+        misplaced: match &place {
+            Place::Renamed(_) | Place::Replaced => true,
+            // A hook may have moved it, after which there is nothing here.
+            Place::Moved => ledger.as_ref().is_some_and(|ledger| !plan::lost(&ledger.in_force(), state).is_empty()),
+            _ => false,
+        },
+        place: ledger.as_ref().and_then(|ledger| place.description(ledger)),
+        lost: here.map_or_else(Vec::new, |ledger| lost(ledger, answered.then_some(&device), state)),
+        bypassed: here.map_or_else(Vec::new, |ledger| bypassed(ledger, state)),
         supervisor: name.parse().map_or_else(|_| Vec::new(), |name| ledger::troubles(ledger::directory(), &name)),
         peers: peers(&device, &file_only, now),
     }
@@ -402,8 +421,9 @@ impl Status {
 
     /// Whether there is a problem with the tunnel itself rather than with a peer.
     fn has_problem(&self) -> bool {
-        let flags = [self.link_down, self.no_private_key, self.not_listening, self.hook_failed];
-        flags.contains(&true) || !self.lost.is_empty() || !self.bypassed.is_empty() || !self.supervisor.is_empty()
+        let flags = [self.misplaced, self.link_down, self.no_private_key, self.not_listening, self.hook_failed];
+        let found = [&self.lost, &self.bypassed, &self.supervisor];
+        flags.contains(&true) || found.iter().any(|found| !found.is_empty())
     }
 }
 
@@ -444,6 +464,8 @@ mod tests {
             link_down: false,
             no_private_key: false,
             not_listening: false,
+            place: None,
+            misplaced: false,
             lost: Vec::new(),
             bypassed: Vec::new(),
             supervisor: Vec::new(),

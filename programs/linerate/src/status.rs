@@ -39,7 +39,11 @@ fn headline(status: &Status) -> String {
             return format!("{}: state unknown: {reason}", status.interface);
         }
         RunBy::Gone => {
-            return format!("{}: not running (its daemon has died); `linerate down {0}` cleans up", status.interface);
+            let place = status.place.iter().map(|place| format!("; it {place}")).collect::<String>();
+            return format!(
+                "{}: not running (its daemon has died); `linerate down {0}` cleans up{place}",
+                status.interface
+            );
         }
     };
     let alive = status.peers.iter().filter(|peer| peer.health == Health::Alive).count();
@@ -122,8 +126,10 @@ fn problems(status: &Status) -> Vec<Cow<'_, str>> {
         [first, more @ ..] => Some(format!("another program removed `{first}` and {} more", more.len())),
     };
     let lost = lost.map(|lost| format!("{lost}: `linerate reload {}` restores that", status.interface).into());
+    let place = status.place.as_ref().map(|place| format!("it {}", printable(place)).into());
     let bypassed = status.bypassed.iter().map(|bypass| bypass.as_str().into());
-    of_tunnel.chain(lost).chain(bypassed).chain(status.supervisor.iter().map(|trouble| printable(trouble))).collect()
+    let supervisor = status.supervisor.iter().map(|trouble| printable(trouble));
+    place.into_iter().chain(of_tunnel).chain(lost).chain(bypassed).chain(supervisor).collect()
 }
 
 #[cfg(test)]

@@ -125,6 +125,8 @@ pub(crate) mod tests {
             link_down: false,
             no_private_key: false,
             not_listening: false,
+            place: None,
+            misplaced: false,
             lost: Vec::new(),
             bypassed: Vec::new(),
             supervisor: Vec::new(),

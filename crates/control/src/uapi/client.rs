@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use linerate_netio::process::unix_socket;
 use linerate_netlink::NetlinkError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{SocketAddrUnix, connect};
@@ -152,6 +153,14 @@ impl DaemonClient {
     pub fn fleet_changes(&mut self, since: u64) -> Result<crate::uapi::fleet::FleetChanges, ClientError> {
         let reply = self.request(format!("fleet_changes={since}\n\n").as_bytes())?;
         Ok(crate::uapi::fleet::parse_changes(&reply)?)
+    }
+
+    /// Whether the daemon has closed the connection.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        let mut ready = [PollFd::new(&self.0, PollFlags::IN)];
+        let closed = PollFlags::HUP | PollFlags::ERR;
+        poll(&mut ready, Some(&Timespec::default())).is_ok() && ready[0].revents().intersects(closed)
     }
 
     fn request(&mut self, request: &[u8]) -> Result<Buffer, ClientError> {

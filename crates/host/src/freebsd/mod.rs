@@ -19,7 +19,7 @@ use linerate_netio::link::Monitor;
 use rustix::io::Errno;
 
 use crate::program::{self, WaitLimit};
-use crate::state::{Foreign, HeldSysctl, HostChanges, HostState};
+use crate::state::{Foreign, HeldSysctl, HostChanges, HostState, Link};
 use crate::step::{Opening, Route, Step};
 use crate::transaction::ApplyError;
 
@@ -55,6 +55,14 @@ impl Host {
     /// The index of the interface, if it exists.
     pub fn index(&self, interface: &str) -> Option<u32> {
         linerate_netio::link::index_of(interface).ok()
+    }
+
+    /// The links.
+    ///
+    /// # Errors
+    /// As [`Host::state`].
+    pub fn links(&mut self) -> io::Result<Vec<Link>> {
+        Ok(self.state()?.links)
     }
 
     /// Reads the state of this host.

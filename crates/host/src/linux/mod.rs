@@ -34,7 +34,7 @@ pub use self::host_watch::HostWatch;
 use self::socket::NetlinkSocket;
 use crate::plan::forwarding_guard::ForwardingGuard;
 pub use crate::plan::messages::as_commands;
-use crate::state::{Foreign, HeldSysctl, HostState};
+use crate::state::{Foreign, HeldSysctl, HostState, Link};
 use crate::step::{Implementation, Opening, Step};
 use crate::transaction::ApplyError;
 
@@ -70,6 +70,14 @@ impl Host {
         name_to_index(&self.routing, interface).ok()
     }
 
+    /// The links, without their addresses.
+    ///
+    /// # Errors
+    /// The kernel refuses the request.
+    pub fn links(&mut self) -> io::Result<Vec<Link>> {
+        self.routing.list(links::list(), links::read).map_err(NetlinkError::into_io_error)
+    }
+
     /// Reads the state of this host's network namespace.
     ///
     /// # Errors
@@ -84,8 +92,7 @@ impl Host {
     /// # Errors
     /// The kernel refuses a request.
     pub fn foreign(&mut self) -> io::Result<Foreign> {
-        let links = self.routing.list(links::list(), links::read).map_err(NetlinkError::into_io_error)?;
-        let names = links.into_iter().map(|link| (link.index, link.name)).collect();
+        let names = self.links()?.into_iter().map(|link| (link.index, link.name)).collect();
         foreign::read(self.filter.as_mut(), &names).map_err(NetlinkError::into_io_error)
     }
 

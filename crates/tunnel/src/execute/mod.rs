@@ -40,6 +40,7 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
     let mut executor = StepExecutor::new(&mut host, &file.interface, &file.path, context);
     executor.daemon = ledger.daemon.clone();
     executor.start_options = StartOptions::of(&ledger);
+    executor.identity = ledger.identity.clone();
     executor.configuration = Some(device);
     executor.reports_steps = true;
     executor.tolerates_hook_errors = file.tolerates_hook_errors();
@@ -49,7 +50,8 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
         set.retain(|step| !executor.not_done.contains(step));
         forget_removed_by_hooks(&mut set, executor.host, &file.interface);
         let complete = Ledger {
-            index: executor.host.index(file.interface.as_str()),
+            index: executor.index,
+            identity: executor.identity.clone(),
             steps: set,
             complete: true,
             hook_failed: executor.hook_failed,
@@ -70,7 +72,15 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
     let half_done = failure.step.as_deref().filter(|step| leaves(step)).cloned();
     let mut applied: Vec<Step> = failure.done.iter().cloned().chain(half_done).collect();
     applied.retain(|step| !executor.not_done.contains(step));
-    let error = Error::from(failure);
+    let mut error = Error::from(failure);
+    if let (Error::Step { error, .. }, Some(index)) = (&mut error, executor.index)
+        && executor.host.index(file.interface.as_str()) != Some(index)
+    {
+        *error = io::Error::other(format!(
+            "{error}; {} went away before it was set up: if a hook moves or renames it, PostUp is the one to do so",
+            file.interface
+        ));
+    }
     let undo = stale.restored_by(plan::undo(&applied, &hooks_after_failure(&ledger, &applied)));
     (executor.tolerates_hook_errors, executor.is_rollback) = (true, true);
     let left = execute_best_effort(&undo, &mut executor, &mut |step, failure| context.step_failed(step, failure));

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::request::DeviceUpdate;
+use linerate_control::uapi::socket;
 use linerate_host::dns;
 use linerate_host::plan::opening;
 use linerate_host::program::WaitLimit;
+use linerate_host::state::Link;
 use linerate_host::step::{Implementation, Step};
 use linerate_host::system::{Host, as_commands};
 use linerate_host::transaction::{ApplyError, Executor, StepError};
@@ -23,6 +25,7 @@ use rustix::io::Errno;
 use super::{foreign, hook};
 use crate::context::Context;
 use crate::daemon::{self, StartOptions};
+use crate::identity::Identity;
 use crate::ledger::{LedgerError, LockedLedger};
 use crate::program::{exit_code, how_it_ended};
 use crate::{ledger, limits};
@@ -37,6 +40,10 @@ pub(crate) struct StepExecutor<'a> {
     pub(crate) daemon: Option<PathBuf>,
     /// How the daemon is started.
     pub(crate) start_options: StartOptions,
+    /// The index of the interface that [`Step::AddLink`] has made.
+    pub(crate) index: Option<u32>,
+    /// The tunnel's identity, with the daemon that [`Step::AddLink`] has started.
+    pub(crate) identity: Identity,
     /// The configuration for [`Step::Configure`], used once.
     pub(crate) configuration: Option<DeviceUpdate>,
     /// Whether steps are reported.
@@ -60,6 +67,8 @@ impl<'a> StepExecutor<'a> {
             hook_env: hook::HookEnv { interface: interface.clone(), file: file.to_owned() },
             daemon: None,
             start_options: StartOptions::default(),
+            index: None,
+            identity: Identity::default(),
             configuration: None,
             reports_steps: false,
             tolerates_hook_errors: false,
@@ -73,10 +82,11 @@ impl<'a> StepExecutor<'a> {
 
 impl Executor for StepExecutor<'_> {
     fn apply(&mut self, steps: &[Step]) -> Result<(), StepError> {
-        let [step] = steps else { return self.kernel_steps(steps) };
+        let [step] = steps else { return self.apply_in_turn(steps) };
         match step {
+            Step::AddLink { interface, .. } => self.add_link(step, interface),
+            Step::DeleteLink { interface } => self.delete_link(step, interface),
             step if step.is_kernel_step() => self.kernel_steps(steps),
-            Step::AddLink { interface, .. } => self.start_daemon(step, interface),
             Step::Hook { command, .. } => self.hook(step, command),
             Step::Configure { interface } => {
                 let update = self.configuration.take().unwrap_or_default();
@@ -229,6 +239,46 @@ impl StepExecutor<'_> {
     fn guard_forwarding(&mut self, about_to: Option<&str>) -> Result<(), StepError> {
         let held = ledger::held_sysctls(ledger::directory()).map_err(of_ledger)?;
         self.host.guard_forwarding(held, about_to).map_err(|error| failed(error, 1))
+    }
+
+    /// Several kernel steps; the link's is one by itself.
+    fn apply_in_turn(&mut self, steps: &[Step]) -> Result<(), StepError> {
+        let is_link = |step: &Step| matches!(step, Step::AddLink { .. } | Step::DeleteLink { .. });
+        let Some(at) = steps.iter().position(is_link) else { return self.kernel_steps(steps) };
+        let parts = [(0, &steps[..at]), (at, &steps[at..=at]), (at + 1, &steps[at + 1..])];
+        for (begin, part) in parts.into_iter().filter(|(_, part)| !part.is_empty()) {
+            self.apply(part).map_err(|refused| StepError { index: begin + refused.index, ..refused })?;
+        }
+        Ok(())
+    }
+
+    fn add_link(&mut self, step: &Step, interface: &str) -> Result<(), StepError> {
+        match step.is_kernel_step() {
+            true => self.kernel_steps(from_ref(step))?,
+            false => self.start_daemon(step, interface)?,
+        }
+        self.index = self.host.index(interface);
+        self.identity = self.identity.with_daemon(&self.hook_env.interface);
+        Ok(())
+    }
+
+    /// Deletes the interface of the tunnel. One that was renamed has another name; one that was moved to another network
+    /// namespace goes with its daemon, which ends when its socket is removed. Never deletes another one of that name.
+    fn delete_link(&mut self, step: &Step, interface: &str) -> Result<(), StepError> {
+        let there = self.host.index(interface);
+        let Some(own) = self.index.filter(|own| there != Some(*own)) else {
+            return self.kernel_steps(from_ref(step));
+        };
+        let links = self.host.links().map_err(|error| failed(error, 2))?;
+        let renamed = links.into_iter().find(|link| link.index == own && (link.tun || link.wireguard));
+        if let Some(Link { name: interface, .. }) = renamed {
+            return self.kernel_steps(from_ref(&Step::DeleteLink { interface }));
+        }
+        let path = socket::path(socket::DIRECTORY.as_ref(), &self.hook_env.interface);
+        if self.reports_steps && self.identity.has_socket(&self.hook_env.interface) {
+            self.context.reporter.step(&format!("rm {}", path.display()));
+        }
+        daemon::end(&self.identity, &self.hook_env.interface, self.context).map_err(|error| failed(error, 1))
     }
 
     fn start_daemon(&mut self, step: &Step, interface: &str) -> Result<(), StepError> {

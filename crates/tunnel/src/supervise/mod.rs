@@ -36,7 +36,9 @@ use linerate_netio::files::FileWatch;
 use linerate_privileges::{confine_supervisor, deny_tracing, lock_memory};
 
 use crate::context::Context;
+use crate::down::down_started_again;
 use crate::error::Error;
+use crate::identity::{Identity, Unrecorded};
 use crate::ledger::{self, LedgerError};
 use crate::read::ConfigFile;
 use crate::resolver::NamedEndpoint;
@@ -89,9 +91,10 @@ pub(crate) fn run(mut file: ConfigFile, options: &Options, context: Context<'_>)
     match ended {
         Ok(End::TakenDown) => {}
         // As `linerate down`, with the current file.
-        Ok(End::Signal) => {
+        Ok(End::Signal(unrecorded)) => {
             let current = file.reopen().unwrap_or(file);
-            down(&current.interface, Some(&current), options, context)?;
+            down_started_again(&current.interface, Some(&current), unrecorded, options, context)?;
+            return Ok(());
         }
         // The kill switch holds without a daemon: rules and firewall stay for the next start.
         Err(_) if file.contents.kill_switch => {}
@@ -105,8 +108,8 @@ pub(crate) fn run(mut file: ConfigFile, options: &Options, context: Context<'_>)
 enum End {
     /// Another command has taken the tunnel down.
     TakenDown,
-    /// A signal has come: the tunnel is to be taken down.
-    Signal,
+    /// A signal has come: the tunnel is to be taken down, whose daemon the ledger may not have.
+    Signal(Option<Unrecorded>),
 }
 
 /// As [`in_background`], but as a service: restarts a daemon that has died, with the tunnel's last state.
@@ -122,6 +125,7 @@ fn serve(interface: &InterfaceName, context: Context<'_>) -> Result<End, Error> 
         }
         let goes_on = match supervisor.observe()? {
             Observed::Running(device) => {
+                supervisor.record_daemon_again()?;
                 supervisor.follow_host()?;
                 supervisor.write_outcomes(&device);
                 let pause = supervisor.update_endpoints(&device).unwrap_or(Duration::MAX);
@@ -143,7 +147,7 @@ fn serve(interface: &InterfaceName, context: Context<'_>) -> Result<End, Error> 
         };
         if !goes_on {
             notify::send("STOPPING=1", context);
-            return Ok(End::Signal);
+            return Ok(End::Signal(supervisor.unrecorded));
         }
     }
 }
@@ -181,6 +185,10 @@ struct Supervisor<'a> {
     troubles: BTreeMap<Task, String>,
     /// When the supervised tunnel was brought up: the next tunnel of its name has a supervisor of its own.
     since: Option<u128>,
+    /// Which tunnel that is.
+    identity: Identity,
+    /// That of a daemon which was started again and could not be recorded.
+    unrecorded: Option<Unrecorded>,
     /// Whether the ledger may have changed since it was read.
     stale: bool,
     /// The file that the tunnel was brought up from.
@@ -242,6 +250,8 @@ impl<'a> Supervisor<'a> {
             lock: None,
             troubles: BTreeMap::new(),
             since: None,
+            identity: Identity::default(),
+            unrecorded: None,
             stale: true,
             file: PathBuf::new(),
             copy: Arc::default(),
@@ -327,6 +337,7 @@ impl<'a> Supervisor<'a> {
             self.watch_host();
         }
         self.follow_default_routes_of(&file);
+        self.identity = self.unrecorded.as_ref().map_or(ledger.identity, |unrecorded| unrecorded.identity.clone());
         self.file = ledger.file;
         self.routed = file.may_defer_routes().then_some(ledger.spec.allowed_ips.len());
         self.has_deferred_routes = file.has_deferred_routes(&ledger.spec);
@@ -364,6 +375,10 @@ impl<'a> Supervisor<'a> {
             if !self.closes_connections {
                 return answer;
             }
+        }
+        if self.identity.is_socket_of_other(self.interface) {
+            // As if nobody listened: the tunnel's own daemon does not any more.
+            return Err(std::io::Error::from(ErrorKind::ConnectionRefused).into());
         }
         let tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), self.interface.as_str())?;
         self.ask_over(tunnel, &request)

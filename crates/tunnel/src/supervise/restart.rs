@@ -17,6 +17,8 @@ use super::{PAUSE, Supervisor};
 use crate::daemon::StartOptions;
 use crate::error::Error;
 use crate::execute::step_executor::{StepExecutor, check_port};
+use crate::identity::{self, Place, Purpose, Unrecorded};
+use crate::ledger::{Ledger, LedgerError, LockedLedger};
 use crate::lock;
 use crate::read::ConfigFile;
 use crate::snapshot::{self, Snapshot};
@@ -108,8 +110,13 @@ impl Supervisor<'_> {
             context.interruption.pause(&[], Some(PAUSE)).map_err(Error::system("cannot wait"))?;
             state = snapshot::read(&mut host, self.interface)?;
         }
-        if state.link(self.interface.as_str()).is_some() {
-            return Ok(false);
+        match identity::place(&ledger, &state.links) {
+            Place::Gone | Place::NetworkGone => {}
+            place @ Place::Replaced => {
+                let refusal = place.refusal(&ledger, Purpose::Change("down"));
+                return Err(refusal.unwrap_or_else(|| Error::NoTunnel(self.interface.clone())));
+            }
+            _ => return Ok(false),
         }
         limit.count()?;
         context.message(format_args!("{}: the daemon has exited; restarting it", self.interface));
@@ -124,6 +131,7 @@ impl Supervisor<'_> {
         let mut executor = StepExecutor::new(&mut host, self.interface, &ledger.file, context);
         (executor.daemon, executor.configuration) = (ledger.daemon.clone(), Some(configuration));
         executor.start_options = StartOptions::of(&ledger);
+        executor.identity = ledger.identity.clone();
         executor.tolerates_hook_errors = true;
         execute_best_effort(&steps, &mut executor, &mut |step, failure| {
             if !is_there(&failure.error) {
@@ -138,13 +146,36 @@ impl Supervisor<'_> {
             ledger.steps.extend(back.not_undone);
             ledger.complete = true;
         }
-        ledger.index = executor.host.index(self.interface.as_str());
-        // The tunnel runs, which matters more than its ledger: without one, `down` uses the file.
-        if let Err(error) = locked.write(&ledger) {
+        let (index, identity) = (executor.index, executor.identity);
+        self.unrecorded = Some(Unrecorded { index, identity });
+        // The tunnel runs, which matters more than its ledger.
+        if let Err(error) = self.record_daemon(&locked, ledger) {
             context.warn(format_args!("{}: {error}", self.interface));
         }
         self.unknown = None;
         Ok(true)
+    }
+
+    /// Tries once more to record a daemon that was started again, if there was no room for that.
+    pub(super) fn record_daemon_again(&mut self) -> Result<(), Error> {
+        if self.unrecorded.is_some() {
+            let locked = lock::lock(self.interface, self.context)?;
+            if let Some(ledger) = locked.read()? {
+                // It has been said.
+                let _ = self.record_daemon(&locked, ledger);
+            }
+        }
+        Ok(())
+    }
+
+    /// Records the daemon that was started again.
+    fn record_daemon(&mut self, locked: &LockedLedger, mut ledger: Ledger) -> Result<(), LedgerError> {
+        let Some(unrecorded) = self.unrecorded.clone() else { return Ok(()) };
+        self.identity = unrecorded.identity.clone();
+        unrecorded.enter(&mut ledger);
+        locked.write(&ledger)?;
+        self.unrecorded = None;
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ use linerate_host::system::HostWatch;
 use super::Supervisor;
 use super::troubles::Task;
 use crate::error::Error;
+use crate::identity::{self, Place};
 use crate::ledger;
 use crate::snapshot::Snapshot;
 
@@ -89,6 +90,10 @@ impl Supervisor<'_> {
         let ledger = ledger::read(ledger::directory(), self.interface).ok().flatten();
         let ledger = ledger.filter(|ledger| ledger.complete && ledger.pending.is_empty())?;
         let state = Snapshot::take(self.interface).ok()?.state.without_dns();
+        if identity::place(&ledger, &state.links) != Place::Here {
+            // `status` says where it is; nothing can be restored there.
+            return Some(Vec::new());
+        }
         Some(plan::lost(&ledger.in_force(), &state).into_iter().cloned().collect())
     }
 

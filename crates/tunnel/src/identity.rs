@@ -1,0 +1,490 @@
+//! Where the tunnel of a ledger is. Names are reused: namespaces of the network share one /run, an interface is renamed
+//! or moved, and another daemon takes the socket of one that has died. A command that goes by the name alone would change
+//! another tunnel, or forget one that runs.
+//!
+//! [`Identity`] is what a ledger remembers, [`place`] compares that with what is there, and each command asks it before it
+//! changes anything.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use linerate_control::interface::InterfaceName;
+use linerate_control::uapi::client::DaemonClient;
+use linerate_control::uapi::socket;
+use linerate_host::state::Link;
+use linerate_host::step::{Implementation, Step};
+use linerate_netio::link::index_of;
+use linerate_netio::namespace::NetworkNamespace;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::ledger::{self, Ledger};
+use crate::snapshot;
+
+/// What tells a tunnel from others of its name. A ledger of an earlier version has none of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Identity {
+    /// The inode of the network namespace that it was brought up in.
+    network: Option<u64>,
+    /// The socket of its daemon.
+    socket: Option<SocketId>,
+}
+
+/// A socket file: each daemon makes a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SocketId {
+    inode: u64,
+    /// When it was made, in nanoseconds since 1970, where the file system tells: some give a number again at once.
+    made: Option<u64>,
+}
+
+impl Identity {
+    /// That of a tunnel which this process is about to bring up.
+    pub(crate) fn of_new() -> Self {
+        Self { network: own_network(), socket: None }
+    }
+
+    /// As this one, with the daemon that answers for `interface` now.
+    pub(crate) fn with_daemon(&self, interface: &InterfaceName) -> Self {
+        Self { network: self.network, socket: answering(interface) }
+    }
+
+    /// Whether the tunnel was brought up in another network namespace than `own`.
+    fn is_elsewhere(&self, own: Option<u64>) -> bool {
+        differ(self.network, own)
+    }
+
+    /// Whether the tunnel was brought up in another network namespace than that of this process.
+    pub(crate) fn is_of_other_network(&self) -> bool {
+        self.is_elsewhere(own_network())
+    }
+
+    /// The name of its network namespace, in parentheses, if that can be found.
+    fn at(&self) -> String {
+        self.network.and_then(find).map_or_else(String::new, |network| format!(" ({network})"))
+    }
+
+    /// The beginning of a command in its network namespace.
+    fn way(&self) -> String {
+        match self.network.and_then(find) {
+            Some(Network::Named(name)) => format!("ip netns exec {name}"),
+            Some(Network::Process(pid)) => format!("nsenter --net=/proc/{pid}/ns/net"),
+            None => "nsenter --net=...".to_owned(),
+        }
+    }
+
+    /// Whether the file at the socket's path is that of another daemon.
+    pub(crate) fn is_socket_of_other(&self, interface: &InterfaceName) -> bool {
+        differ(self.socket, socket_file(interface))
+    }
+
+    /// Whether the file at the socket's path is known to be that of the tunnel's daemon.
+    pub(crate) fn has_socket(&self, interface: &InterfaceName) -> bool {
+        self.socket.is_some() && self.socket == socket_file(interface)
+    }
+}
+
+/// What a ledger does not have yet of a daemon that was started again: there was no room to write it.
+#[derive(Clone)]
+pub(crate) struct Unrecorded {
+    pub(crate) index: Option<u32>,
+    pub(crate) identity: Identity,
+}
+
+impl Unrecorded {
+    pub(crate) fn enter(self, ledger: &mut Ledger) {
+        (ledger.index, ledger.identity) = (self.index, self.identity);
+    }
+}
+
+/// Where the tunnel of a ledger is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Its interface is here, under its name.
+    Here,
+    /// Its interface and its daemon are gone.
+    Gone,
+    /// So is the network namespace that it was brought up in.
+    NetworkGone,
+    /// It was brought up in another network namespace, which is there.
+    OtherNetwork,
+    /// Its interface has another name.
+    Renamed(String),
+    /// Its daemon runs, and its interface is in another network namespace.
+    Moved,
+    /// Another daemon, or another interface, has its name.
+    Replaced,
+}
+
+/// What there is of a tunnel's name.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// The network namespace of this process.
+    network: Option<u64>,
+    /// Whether that of the ledger exists.
+    is_network_there: bool,
+    /// The index of the interface of the tunnel's name.
+    index: Option<u32>,
+    /// The name of the interface with the ledger's index.
+    name: Option<String>,
+    /// The socket on which a daemon answers.
+    socket: Option<SocketId>,
+}
+
+/// Where the tunnel of `ledger` is, on a host with these `links`.
+pub(crate) fn place(ledger: &Ledger, links: &[Link]) -> Place {
+    let Ok(interface) = ledger.spec.interface.parse::<InterfaceName>() else { return Place::Here };
+    let own = own_network();
+    // Tunnels only: the number of an interface that is gone may be another's after a restart of a container.
+    let with_index = |index| links.iter().find(|link| link.index == index && (link.tun || link.wireguard));
+    let seen = Seen {
+        network: own,
+        is_network_there: ledger.identity.is_elsewhere(own) && ledger.identity.network.and_then(find).is_some(),
+        index: named_link(links, &interface).map(|link| link.index),
+        name: ledger.index.and_then(with_index).map(|link| link.name.clone()),
+        socket: answering(&interface),
+    };
+    placed(ledger.implementation, ledger.index, &ledger.identity, &seen)
+}
+
+/// Where the tunnel of `ledger` is, on this host.
+///
+/// # Errors
+/// The host cannot be read.
+pub(crate) fn of(ledger: &Ledger) -> Result<Place, Error> {
+    Ok(place(ledger, &snapshot::open()?.links().map_err(Error::Snapshot)?))
+}
+
+/// As [`place`]: a pure function of what is recorded and what is seen. What is not known counts as equal.
+fn placed(implementation: Implementation, index: Option<u32>, identity: &Identity, seen: &Seen) -> Place {
+    let is_own_socket = identity.socket.is_some() && identity.socket == seen.socket;
+    if identity.is_elsewhere(seen.network) {
+        return if is_own_socket || seen.is_network_there { Place::OtherNetwork } else { Place::NetworkGone };
+    }
+    let is_own_link = seen.index.is_some() && !differ(index, seen.index);
+    let by_daemon = implementation == Implementation::Daemon;
+    let renamed = || seen.name.clone().map(Place::Renamed);
+    match seen.socket {
+        // A daemon and the kernel may have tunnels of one name; commands reach the daemon's.
+        Some(_) if !by_daemon || differ(identity.socket, seen.socket) => Place::Replaced,
+        _ if is_own_link => Place::Here,
+        Some(_) if is_own_socket => renamed().unwrap_or(Place::Moved),
+        Some(_) => renamed().unwrap_or(if seen.index.is_some() { Place::Replaced } else { Place::Moved }),
+        None => renamed().unwrap_or(if seen.index.is_some() { Place::Replaced } else { Place::Gone }),
+    }
+}
+
+fn named_link<'a>(links: &'a [Link], interface: &InterfaceName) -> Option<&'a Link> {
+    links.iter().find(|link| link.name == interface.as_str())
+}
+
+/// Whether both are known and not equal.
+fn differ<T: PartialEq>(left: Option<T>, right: Option<T>) -> bool {
+    left.is_some() && right.is_some() && left != right
+}
+
+/// What a command is for, by which its refusal says what to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A new tunnel of this name.
+    Up,
+    /// The command of this name, which changes the tunnel or its file.
+    Change(&'static str),
+}
+
+impl Place {
+    /// Whether what `step` changes is that of the tunnel, and can be reached. Of a network namespace that is gone only what
+    /// does not belong to a namespace is left; what looks alike here is another tunnel's.
+    pub(crate) fn has(&self, step: &Step) -> bool {
+        match self {
+            Self::NetworkGone => {
+                matches!(step, Step::UnsetDns { .. } | Step::Close(_) | Step::Hook { .. })
+            }
+            Self::Replaced => !matches!(
+                step,
+                Step::DeleteLink { .. }
+                    | Step::DeleteAddress { .. }
+                    | Step::SetMtu { .. }
+                    | Step::SetFwmark { .. }
+                    | Step::Hook { .. }
+            ),
+            _ => true,
+        }
+    }
+
+    /// Why a command has to leave the tunnel alone, if it has to: where the tunnel is, and what to do.
+    pub(crate) fn refusal(&self, ledger: &Ledger, purpose: Purpose) -> Option<Error> {
+        let name = &ledger.spec.interface;
+        let said = self.description(ledger)?;
+        let back_up = format!("`linerate down {name}` takes it down, and `linerate up {name}` then brings it up here");
+        let remedy = match (self, purpose) {
+            (Self::OtherNetwork, Purpose::Up) => format!(
+                "take it down there, or give this one another name: two tunnels of one name need a /run each. It is as it \
+                 was: `{} linerate down {name}` takes it down",
+                ledger.identity.way()
+            ),
+            (Self::OtherNetwork, Purpose::Change(verb)) => {
+                format!("it is as it was: `{} linerate {verb} {name}`", ledger.identity.way())
+            }
+            (Self::Renamed(new), _) => format!(
+                "`ip link set dev {new} name {name}` gives the name back (set it down before), `linerate down {name}` takes \
+                 the tunnel down"
+            ),
+            (Self::Moved, _) => back_up,
+            (Self::Replaced, _) => {
+                format!(
+                    "it is as it was: `linerate down {name}` removes what is left of the other one, and nothing of this"
+                )
+            }
+            _ => return None,
+        };
+        Some(Error::State(format!("{name} {said}; {remedy}")))
+    }
+
+    /// Where the tunnel is, as the end of a sentence about it; `None` if it is here, or gone.
+    pub(crate) fn description(&self, ledger: &Ledger) -> Option<String> {
+        match self {
+            Self::Here | Self::Gone | Self::NetworkGone => None,
+            Self::OtherNetwork => Some(format!("belongs to another network namespace{}", ledger.identity.at())),
+            Self::Renamed(new) => Some(format!("runs, and its interface is called {new}")),
+            Self::Moved => {
+                let at = holder_of(&ledger.spec.interface).map_or_else(String::new, |name| format!(" ({name})"));
+                Some(format!("runs, and its interface was moved to another network namespace{at}"))
+            }
+            Self::Replaced => Some("is run by another program than the daemon that `linerate up` started".to_owned()),
+        }
+    }
+}
+
+/// How a network namespace can be reached.
+enum Network {
+    /// `ip netns` has a name for it.
+    Named(String),
+    /// A process is in it.
+    Process(u32),
+}
+
+impl std::fmt::Display for Network {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Named(name) => formatter.write_str(name),
+            Self::Process(pid) => write!(formatter, "that of process {pid}"),
+        }
+    }
+}
+
+/// Where `ip netns` keeps the namespaces that have names.
+const NAMED: &str = "/run/netns";
+
+fn own_network() -> Option<u64> {
+    inode(Path::new("/proc/self/ns/net"))
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|file| file.ino())
+}
+
+/// The network namespace of this inode, if it exists as far as this process can see.
+fn find(network: u64) -> Option<Network> {
+    let is_it = |path: &Path| inode(path) == Some(network);
+    if let Some((name, _)) = named().into_iter().find(|(_, path)| is_it(path)) {
+        return Some(Network::Named(name));
+    }
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids: Vec<u32> = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    let is_in_it = |pid: &u32| is_it(format!("/proc/{pid}/ns/net").as_ref());
+    pids.into_iter().find(is_in_it).map(Network::Process)
+}
+
+/// The namespaces that have names, with the file of each.
+fn named() -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(NAMED).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((entry.file_name().to_str()?.to_owned(), entry.path()))).collect()
+}
+
+/// The name of a network namespace that has an interface of this name, other than that of this process.
+fn holder_of(interface: &str) -> Option<String> {
+    let own = own_network();
+    let has_it = |path: &Path| {
+        let network = File::open(path).and_then(|file| NetworkNamespace::from_fd(file.into()));
+        network.and_then(|network| network.inside(|| index_of(interface))).is_ok()
+    };
+    let others = named().into_iter().filter(|(_, path)| inode(path) != own);
+    others.into_iter().find(|(_, path)| has_it(path)).map(|(name, _)| name)
+}
+
+/// The socket file of `interface`.
+fn socket_file(interface: &InterfaceName) -> Option<SocketId> {
+    let file = fs::metadata(socket::path(socket::DIRECTORY.as_ref(), interface)).ok()?;
+    let made = file.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Some(SocketId { inode: file.ino(), made: made.and_then(|since| u64::try_from(since.as_nanos()).ok()) })
+}
+
+/// The socket of `interface`, if a daemon answers on it or may do so later.
+fn answering(interface: &InterfaceName) -> Option<SocketId> {
+    let file = socket_file(interface)?;
+    match DaemonClient::connect(socket::DIRECTORY.as_ref(), interface) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => None,
+        _ => Some(file),
+    }
+}
+
+/// Refuses to edit the file of a tunnel that another network namespace has, or of one in whose place another daemon runs:
+/// the edit would go to a tunnel that is another one.
+///
+/// # Errors
+/// This is so.
+pub(crate) fn check_editable(interface: &InterfaceName, identity: &Identity) -> Result<(), Error> {
+    if identity.is_of_other_network() && (identity.has_socket(interface) || identity.network.and_then(find).is_some()) {
+        return Err(Error::State(format!(
+            "{interface} belongs to another network namespace{}; it and its file are as they were: `{} linerate ...` edits it",
+            identity.at(),
+            identity.way()
+        )));
+    }
+    Ok(())
+}
+
+/// Explains that an interface of this name is that of a tunnel which has another name, if it is.
+pub(crate) fn renamed_from(interface: &InterfaceName) -> Option<Error> {
+    let links = snapshot::open().ok()?.links().ok()?;
+    named_link(&links, interface)?;
+    let tunnels = ledger::interfaces(ledger::directory()).ok()?.into_iter();
+    let mut ledgers = tunnels.filter_map(|name| ledger::read(ledger::directory(), &name).ok().flatten());
+    let ledger = ledgers.find(|ledger| place(ledger, &links) == Place::Renamed(interface.to_string()))?;
+    let name = &ledger.spec.interface;
+    Some(Error::State(format!(
+        "{interface} is the interface of the tunnel {name}, which was renamed: use `{name}`, or give the name back with `ip link \
+         set dev {interface} name {name}`"
+    )))
+}
+
+/// Refuses to take down a tunnel without a ledger whose interface is not here, or is none of a tunnel.
+///
+/// # Errors
+/// Its daemon answers, and this is so.
+pub(crate) fn check_reachable(interface: &InterfaceName, links: &[Link]) -> Result<(), Error> {
+    let is_here = named_link(links, interface).is_some_and(|link| link.tun || link.wireguard);
+    if is_here || answering(interface).is_none() {
+        return Ok(());
+    }
+    let at = holder_of(interface.as_str()).map_or_else(String::new, |name| format!(" ({name})"));
+    Err(Error::State(format!(
+        "the interface of {interface} is in another network namespace{at}, or has another name; the tunnel is as it was: take \
+         it down there"
+    )))
+}
+
+/// Refuses to bring up a tunnel without a ledger whose name a daemon has that is not of this network namespace: its socket
+/// is in the way.
+///
+/// # Errors
+/// There is such a daemon.
+pub(crate) fn check_free(interface: &InterfaceName, links: &[Link]) -> Result<(), Error> {
+    if named_link(links, interface).is_some() {
+        return renamed_from(interface).map_or(Ok(()), Err);
+    }
+    if answering(interface).is_none() {
+        return Ok(());
+    }
+    let path = socket::path(socket::DIRECTORY.as_ref(), interface);
+    let at = holder_of(interface.as_str()).map_or_else(String::new, |name| format!(" ({name})"));
+    Err(Error::State(format!(
+        "a daemon answers for {interface} on {} whose interface is not in this network namespace{at}: take that tunnel down, or \
+         give this one another name: two tunnels of one name need a /run each",
+        path.display()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OURS: SocketId = SocketId { inode: 7, made: Some(1) };
+    const ANOTHER: SocketId = SocketId { inode: 7, made: Some(2) };
+
+    fn identity() -> Identity {
+        Identity { network: Some(1), socket: Some(OURS) }
+    }
+
+    fn of_daemon(seen: &Seen) -> Place {
+        placed(Implementation::Daemon, Some(4), &identity(), seen)
+    }
+
+    #[test]
+    fn a_tunnel_is_found_wherever_it_went() {
+        let here = Seen {
+            network: Some(1),
+            is_network_there: true,
+            index: Some(4),
+            name: Some("wg0".to_owned()),
+            socket: Some(OURS),
+        };
+        assert_eq!(of_daemon(&here), Place::Here);
+        let frozen_or_out_of_reach = Seen { socket: None, ..here.clone() };
+        assert_eq!(of_daemon(&frozen_or_out_of_reach), Place::Here);
+        let renamed = Seen { index: None, name: Some("wg9".to_owned()), ..here.clone() };
+        assert_eq!(of_daemon(&renamed), Place::Renamed("wg9".to_owned()));
+        let moved = Seen { index: None, name: None, ..here.clone() };
+        assert_eq!(of_daemon(&moved), Place::Moved);
+        let moved_and_name_reused = Seen { index: Some(9), name: None, ..here.clone() };
+        assert_eq!(of_daemon(&moved_and_name_reused), Place::Moved);
+        let gone = Seen { index: None, name: None, socket: None, ..here.clone() };
+        assert_eq!(of_daemon(&gone), Place::Gone);
+        let of_another_daemon = Seen { index: Some(9), name: None, socket: Some(ANOTHER), ..here.clone() };
+        assert_eq!(of_daemon(&of_another_daemon), Place::Replaced);
+        let another_link = Seen { index: Some(9), name: None, socket: None, ..here.clone() };
+        assert_eq!(of_daemon(&another_link), Place::Replaced);
+        let from_outside = Seen { network: Some(2), ..gone.clone() };
+        assert_eq!(of_daemon(&from_outside), Place::OtherNetwork);
+        let container_started_again = Seen { network: Some(2), is_network_there: false, ..gone };
+        assert_eq!(of_daemon(&container_started_again), Place::NetworkGone);
+    }
+
+    proptest! {
+        #[test]
+        fn a_tunnel_that_runs_is_never_taken_for_one_that_is_gone(
+            network in 1..3u64,
+            is_network_there: bool,
+            index in proptest::option::of(3..6u32),
+            name in proptest::option::of("wg[0-9]"),
+        ) {
+            let seen = Seen { network: Some(network), is_network_there, index, name, socket: Some(OURS) };
+            prop_assert!(!matches!(of_daemon(&seen), Place::Gone | Place::NetworkGone | Place::Replaced));
+        }
+
+        #[test]
+        fn what_another_daemon_runs_is_never_taken_for_the_tunnel(
+            is_network_there: bool,
+            index in proptest::option::of(3..6u32),
+            name in proptest::option::of("wg[0-9]"),
+        ) {
+            let seen = Seen { network: Some(1), is_network_there, index, name, socket: Some(ANOTHER) };
+            prop_assert_eq!(of_daemon(&seen), Place::Replaced);
+        }
+
+        #[test]
+        fn a_ledger_of_an_earlier_version_is_judged_by_its_index_alone(
+            index in proptest::option::of(3..6u32),
+            socket in proptest::option::of(Just(OURS)),
+        ) {
+            let name = index.filter(|index| *index == 4).map(|_| "wg0".to_owned());
+            let seen = Seen { network: Some(1), is_network_there: true, index, name, socket };
+            let place = placed(Implementation::Daemon, Some(4), &Identity::default(), &seen);
+            let expected = match (index, socket) {
+                (Some(4), _) => Place::Here,
+                (Some(_), _) => Place::Replaced,
+                (None, Some(_)) => Place::Moved,
+                (None, None) => Place::Gone,
+            };
+            prop_assert_eq!(place, expected);
+        }
+    }
+}

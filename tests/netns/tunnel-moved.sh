@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# timeout: 120
+# A tunnel whose interface is renamed, or moved to another network namespace, before it is up, by its own file, or later: each command says where it is, `down` ends it, and `up` does not begin a second one.
+source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/tunnel-files.bash"
+
+hosts_with_files
+host b
+# The kernel gives a link its link-local address when it likes.
+settled() { state | sed -e 's| fe80::[^ ]*||' -e 's| *$||' -e '/^\(local \|multicast \|anycast \)\?\(fe80\|ff00\):/d'; }
+stays() { # WHO VERB NAME WORDS : refused, and nothing has changed
+  local before daemon
+  before=$(md5sum /run/linerate/wg1.{json,conf} /etc/wireguard/*) daemon=$(daemon_of wg1)
+  settled >"$WORK/state"
+  bad "$1" "$2" "$3"
+  said "$2 $3" "$4"
+  expect "$2 $3: ledger and files" "$before" "$(md5sum /run/linerate/wg1.{json,conf} /etc/wireguard/*)"
+  expect "$2 $3: the daemon" "$daemon" "$(daemon_of wg1)"
+  diff "$WORK/state" <(settled) || fail "$2 $3: the host has changed"
+}
+ended() {
+  wait_for 5 "the daemon to end" no_daemon wg1
+  wait_for 5 "the interface in b to go" no_link_in_b
+  wait_for 5 "wg9 to go" no_link wg9
+  is_gone wg1
+}
+no_link_in_b() { ! ip -n b link show wg1; }
+down() { # WHO
+  good "$1" down wg1
+  ended
+  as_before "$1 down"
+}
+
+for who in linerate wg-quick; do
+  tunnel_file wg1 0.0.0.0/0,::/0 "ListenPort = 50001"
+  remember
+
+  say "$who: renamed"
+  good $who up wg1
+  pings h1 10.9.0.2
+  ip -n h1 link set wg1 down
+  ip -n h1 link set wg1 name wg9
+  for verb in up reload save; do
+    stays linerate $verb wg1 "its interface is called wg9; \`ip link set dev wg9 name wg1\` gives the name back"
+  done
+  for verb in up down reload save; do stays linerate $verb wg9 "wg9 is the interface of the tunnel wg1"; done
+  bad linerate status wg9
+  said "status wg9" "wg9 is the interface of the tunnel wg1"
+  bad linerate status wg1 --check
+  said "status wg1" "its interface is called wg9"
+  say "$who: what was said helps"
+  ip -n h1 link set dev wg9 name wg1
+  good linerate reload wg1
+  pings h1 10.9.0.2
+  ip -n h1 link set wg1 down
+  ip -n h1 link set wg1 name wg9
+  down $who
+
+  say "$who: moved"
+  good $who up wg1
+  ip -n h1 link set wg1 netns b
+  for verb in up reload save; do
+    stays linerate $verb wg1 "its interface was moved to another network namespace \(b\)"
+  done
+  bad linerate status wg1 --check
+  said "status" "its interface was moved to another network namespace \(b\)"
+  at b "$LINERATE" status wg1 >"$WORK/said"
+  said "status in b" "it belongs to another network namespace \(h1\)"
+  ! at b "$LINERATE" down wg1 >"$WORK/said" 2>&1 || fail "down in b succeeded: $(cat "$WORK/said")"
+  said "down in b" "\`ip netns exec h1 linerate down wg1\`"
+  say "$who: and another interface has the name"
+  ip -n h1 link add wg1 type veth peer name other
+  stays linerate up wg1 "its interface was moved to another network namespace \(b\)"
+  good $who down wg1
+  ip -n h1 link show wg1 >/dev/null || fail "down has deleted an interface that is none of the tunnel"
+  ip -n h1 link delete wg1
+  ended
+  as_before "$who down"
+
+  say "$who: moved by PostUp, as into a container"
+  tunnel_file wg1 10.9.0.0/24,fd09::/64 \
+    "PostUp = ip link set %i netns b; ip -n b address add 10.9.0.1/24 dev %i; ip -n b link set %i up"
+  good $who up wg1
+  pings b 10.9.0.2
+  good linerate status wg1 --check
+  said "status" "its interface was moved to another network namespace \(b\)"
+  stays linerate reload wg1 "was moved"
+  stays $who up wg1 "was moved"
+  pings b 10.9.0.2
+  down $who
+
+  say "$who: moved by PreUp, or renamed: there is nothing to set up, and nothing stays"
+  for hook in "ip link set %i netns b" "ip link set %i name wg9"; do
+    tunnel_file wg1 10.9.0.0/24,fd09::/64 "PreUp = $hook"
+    bad $who up wg1
+    said "up" "wg1 went away before it was set up.*PostUp"
+    ended
+    as_before "$who up"
+  done
+done

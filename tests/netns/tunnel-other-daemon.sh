@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# timeout: 120
+# The daemon of a tunnel died, and another one has its name: no command touches what linerate did not start, or says so.
+source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/tunnel-files.bash"
+need wireguard-go
+
+hosts_with_files
+on_top() { # PROGRAM : a daemon of somebody else, with an interface that is up
+  at h1 "$1" wg1 >/dev/null 2>&1
+  wait_for 5 "$1 to answer" answers h1 wg1
+  ip -n h1 address add 10.20.0.1/24 dev wg1
+  ip -n h1 link set wg1 up
+  wait_for 5 "its port" eval '[[ $(at h1 wg show wg1 listen-port) != 0 ]]'
+}
+theirs() { # of the other one
+  stat -c %i /run/wireguard/wg1.sock
+  ip -n h1 -4 -o address show dev wg1 # the state of the link-local one changes
+  ip -n h1 route show dev wg1
+  at h1 wg showconf wg1
+}
+untouched() { diff "$WORK/theirs" <(theirs) || fail "$1: the other daemon's tunnel has changed"; } # WHEN
+other="run by another program than the daemon that \`linerate up\` started"
+for program in "$TUNNEL_DAEMON" wireguard-go; do
+  for who in linerate wg-quick; do
+    say "$who, then ${program##*/}"
+    tunnel_file wg1 0.0.0.0/0,::/0
+    remember
+    good $who up wg1
+    kill_daemon
+    on_top "$program"
+    theirs >"$WORK/theirs"
+    for verb in up reload save; do
+      ledger=$(md5sum </run/linerate/wg1.json)
+      bad linerate $verb wg1
+      said "$verb" "wg1 is ($other|not the interface that .up. made)"
+      expect "$verb: the ledger" "$ledger" "$(md5sum </run/linerate/wg1.json)"
+      untouched $verb
+    done
+    bad linerate status wg1 --check
+    said "status" "$other"
+    bad $who down wg1
+    said "down" "wg1 is $other, and is as it was: what was left of .*wg1.conf is removed"
+    untouched down
+    [[ ! -e /run/linerate/wg1.json ]] || fail "down has left the ledger"
+    [[ $(ip -n h1 rule) != *suppress* ]] || fail "down has left rules"
+    ip -n h1 link delete wg1
+    is_gone wg1
+    as_before "$who down"
+  done
+done
+
+say "a service whose daemon is replaced ends, and leaves the other one alone"
+nsenter --net=/run/netns/h1 "$LINERATE" up --supervise wg1 >>"$SCENARIO_LOGS/supervise.log" 2>&1 &
+service=$!
+wait_for 10 "wg1 to answer" answers h1 wg1
+wait_for 5 "up to be done" ledger_complete wg1
+kill -STOP $service # it would be faster
+kill_daemon
+on_top "$TUNNEL_DAEMON"
+theirs >"$WORK/theirs"
+kill -CONT $service
+if wait $service; then fail "the service ended with 0"; fi
+grep -q "wg1 is $other" "$SCENARIO_LOGS/supervise.log" || fail "its last words: $(tail -n 3 "$SCENARIO_LOGS/supervise.log")"
+untouched "the service"
+ip -n h1 link delete wg1
+is_gone wg1
+as_before "the service's end"
+
+say "a ledger of an earlier version, which has no identity"
+good linerate up wg1
+python3 - <<'PY'
+import json
+path = "/run/linerate/wg1.json"
+ledger = json.load(open(path))
+del ledger["identity"]
+json.dump(ledger, open(path, "w"))
+PY
+good linerate status wg1
+good linerate reload wg1
+pings h1 10.9.0.2
+good linerate down wg1
+is_gone wg1
+as_before "down"

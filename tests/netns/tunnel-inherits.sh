@@ -75,6 +75,9 @@ before=$(daemon_of wg1)
 kill -KILL "$before"
 another() { local pid && pid=$(daemon_of wg1) && [[ $pid != "$before" ]]; }
 wait_for 10 "another daemon" another
+# Until it says that it is ready it has a pipe to the supervisor.
+has_no_pipe() { ! find "/proc/$(daemon_of wg1)/fd" -lname 'pipe:*' | grep -q .; }
+wait_for 10 "the new daemon to be ready" has_no_pipe
 keeps_nothing "started again" "$(daemon_of wg1)"
 kill -TERM "$service"
 wait "$service" || true

@@ -21,8 +21,8 @@ use crate::guard::network;
 use crate::server::{Server, locked};
 use crate::sessions::Hash;
 
-/// The most connections at a time. Any user of this host can open many, so a further connection replaces the oldest one
-/// without a session. If all have a session, it replaces one of the session with the most connections.
+/// The most connections at a time. Any user of this host can open many, so a further connection replaces one of those
+/// that have the most: the ones of a session, or the ones without.
 const MOST: usize = 512;
 
 /// So many of them may be of one source that is elsewhere; a browser has six.
@@ -80,14 +80,15 @@ impl Places {
     }
 }
 
-/// Picks the place to give up: the oldest without a session, or else the oldest of the session with the most places.
+/// Picks the place to give up: the oldest of the session with the most places, where those without a session count as
+/// one. A new connection has no session until its cookie is read, and is not the first to go while a session has hundreds.
 fn least_entitled(places: &[Arc<Place>]) -> usize {
     let sessions: Vec<Option<Hash>> = places.iter().map(|place| place.session()).collect();
-    let mut counts: HashMap<&Hash, usize> = HashMap::new();
-    sessions.iter().flatten().for_each(|session| *counts.entry(session).or_default() += 1);
-    let busiest = counts.into_iter().max_by_key(|(_, count)| *count).map(|(session, _)| session);
-    let oldest = |wanted: Option<&Hash>| sessions.iter().position(|session| session.as_ref() == wanted);
-    oldest(None).or_else(|| oldest(busiest)).unwrap_or(0)
+    let mut counts: HashMap<Option<&Hash>, usize> = HashMap::new();
+    sessions.iter().for_each(|session| *counts.entry(session.as_ref()).or_default() += 1);
+    let busiest = counts.into_iter().max_by_key(|(session, count)| (*count, session.is_none()));
+    let oldest = |session: Option<&Hash>| sessions.iter().position(|other| other.as_ref() == session);
+    busiest.and_then(|(session, _)| oldest(session)).unwrap_or(0)
 }
 
 /// How many connections each source has.
@@ -294,6 +295,10 @@ mod tests {
             places.take().keep(&"writer".to_owned());
             assert!(has(&strangers[0]) && !has(&readers[round]) && has(&readers[round + 1]), "{round}");
         }
+        // A connection that has not sent its cookie yet is not the first to go.
+        let silent = places.take();
+        places.take().keep(&"writer".to_owned());
+        assert!(has(&silent) && !has(&readers[11]));
         places.give_back(&strangers[0]);
         assert_eq!(locked(&places.0).len(), MOST - 1);
     }

@@ -105,19 +105,16 @@ fn rules(inner: &str, inside: Network, nat: bool) -> String {
             {}
             set gateways {{ type ifname; elements = {{ \"{UPLINK}\" }}; }}
             chain forward {{
-                type filter hook forward priority filter; policy drop;
+                type filter hook forward priority filter;
                 iifname \"{inner}\" ip daddr @services4 counter drop
                 iifname \"{inner}\" ip6 daddr @services6 counter drop
                 iifname \"{inner}\" oifname \"{inner}\" accept
-                iifname != \"{inner}\" ip saddr @clients4 counter drop
-                iifname != \"{inner}\" ip6 saddr @clients6 counter drop
                 iifname \"{inner}\" oifname @gateways accept
                 iifname \"{inner}\" ct status dnat accept
                 iifname \"{inner}\" counter drop
                 oifname \"{inner}\" ct status dnat ct state established,related accept
                 oifname \"{inner}\" iifname @gateways ct state established,related accept
                 oifname \"{inner}\" counter drop
-                accept
             }}
             chain sources {{
                 type filter hook prerouting priority raw;
@@ -141,14 +138,13 @@ fn rules(inner: &str, inside: Network, nat: bool) -> String {
             set opened4 {{ type ifname; elements = {{ \"{UPLINK}\" }}; }}
             set opened6 {{ type ifname; elements = {{ \"{UPLINK}\" }}; }}
             chain forward {{
-                type filter hook forward priority filter; policy drop;
+                type filter hook forward priority filter;
                 iifname @tunnels accept
                 oifname @tunnels accept
                 ct state established,related accept
                 ct status dnat accept
                 meta nfproto ipv4 iifname @opened4 counter drop
                 meta nfproto ipv6 iifname @opened6 counter drop
-                accept
             }}
         }}",
         networks("clients"),
@@ -203,9 +199,7 @@ mod tests {
     fn forwarding_rules_name_both_interfaces() {
         let text = rules("wg-gateway", Network::TUNNEL, true);
         let forward = text.split("chain forward").nth(1).and_then(|rest| rest.split("chain").next()).unwrap();
-        // The last rule accepts packets that do not concern the tunnel.
-        let is_own =
-            |line: &&str| line.contains(" accept") && line.trim() != "accept" && !line.contains("ct status dnat");
+        let is_own = |line: &&str| line.contains(" accept") && !line.contains("ct status dnat");
         let accepting = forward.lines().filter(is_own).collect::<Vec<_>>();
         assert_eq!(accepting.len(), 3);
         assert!(accepting.iter().all(|line| line.contains("iifname ") && line.contains("oifname ")));

@@ -72,7 +72,7 @@ for who in linerate wg-quick; do
   ip -n h1 link add wg1 type veth peer name other
   stays linerate up wg1 "its interface was moved to another network namespace \(b\)"
   good $who down wg1
-  ip -n h1 link show wg1 >/dev/null || fail "down has deleted an interface that is none of the tunnel"
+  ip -n h1 link show wg1 >/dev/null || fail "down has deleted an interface that does not belong to the tunnel"
   ip -n h1 link delete wg1
   ended
   as_before "$who down"

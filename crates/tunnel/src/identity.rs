@@ -364,10 +364,10 @@ pub(crate) fn renamed_from(interface: &InterfaceName) -> Option<Error> {
     )))
 }
 
-/// Refuses to take down a tunnel without a ledger whose interface is not here, or is none of a tunnel.
+/// Checks that a tunnel without a ledger can be taken down from here.
 ///
 /// # Errors
-/// Its daemon answers, and this is so.
+/// Its daemon answers, and no tunnel's interface has its name in this network namespace.
 pub(crate) fn check_reachable(interface: &InterfaceName, links: &[Link]) -> Result<(), Error> {
     let is_here = named_link(links, interface).is_some_and(|link| link.tun || link.wireguard);
     if is_here || answering(interface).is_none() {

@@ -144,7 +144,7 @@ impl Table {
     /// Creates it, empty, whether it exists or not.
     pub(super) fn replaced(&self) -> [Request; 3] {
         let created = |flags| self.message(NFT_MSG_NEWTABLE, NLM_F_CREATE | flags);
-        // Deleting fails if there is none, so it is created first.
+        // The kernel refuses to delete a table that does not exist, so the table is created first.
         [created(0), self.deleted(), created(NLM_F_EXCL)]
     }
 

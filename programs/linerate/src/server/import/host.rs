@@ -21,7 +21,7 @@ pub(super) fn drops_unless_accepted(chain: &str) -> bool {
     lines.any(|line| line.starts_with(&policy) || line == drop || line.starts_with(&reject))
 }
 
-/// The interfaces of the default routes, and the others with addresses; `own` is none of them.
+/// The interfaces of the default routes, and the other interfaces that have addresses, without `own`.
 pub(super) fn interfaces(own: Option<&str>) -> Result<(Vec<String>, Vec<String>), CliError> {
     let (uplinks, mut networks) = server::interfaces()?;
     networks.retain(|name| Some(name.as_str()) != own);

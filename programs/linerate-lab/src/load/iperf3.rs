@@ -6,12 +6,14 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt};
 use serde::Deserialize;
 
 use super::{Arrived, Traffic, Window};
@@ -40,7 +42,7 @@ pub(super) fn version() -> Result<String> {
 }
 
 pub(super) fn run(from: &Host, to_host: &Host, to: IpAddr, traffic: &Traffic, window: Window) -> Result<Arrived> {
-    let at = to_host.inside(|| free_port(to))?;
+    let (_reservation, at) = to_host.inside(|| reserve_port(to))?;
     let server = Process::start(to_host, &server_arguments(at))?;
     server.await_listening(to_host, at)?;
     let duration = whole_seconds(window);
@@ -53,10 +55,19 @@ pub(super) fn run(from: &Host, to_host: &Host, to: IpAddr, traffic: &Traffic, wi
     }
 }
 
-/// An address whose port nobody on the calling thread's host uses for TCP.
-fn free_port(at: IpAddr) -> Result<SocketAddr> {
-    let listener = TcpListener::bind(SocketAddr::new(at, 0)).doing(|| format!("listening on {at}"))?;
-    listener.local_addr().doing(|| "asking a socket for its address".into())
+/// Reserves a TCP port on the calling thread's host for a server that sets `SO_REUSEADDR`, as iperf3 does, until the
+/// socket is closed.
+///
+/// The socket does not listen. A child that another thread starts at this moment keeps a copy of it until it executes
+/// its program; [`has_listener`] would take a copy that listens for the server.
+fn reserve_port(at: IpAddr) -> Result<(OwnedFd, SocketAddr)> {
+    let reserving = || format!("reserving a port of {at}");
+    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).doing(reserving)?;
+    sockopt::set_socket_reuseaddr(&socket, true).doing(reserving)?;
+    bind(&socket, &SocketAddr::new(at, 0)).doing(reserving)?;
+    let bound = getsockname(&socket).and_then(SocketAddr::try_from).doing(reserving)?;
+    Ok((socket, bound))
 }
 
 fn server_arguments(at: SocketAddr) -> Vec<String> {
@@ -407,6 +418,19 @@ mod tests {
     fn a_window_without_a_report_is_an_error() {
         let server = parse(recorded!("tcp-1-server")).unwrap();
         assert!(arrived(&server, &server, &TCP, window(5000, 1000)).is_err());
+    }
+
+    #[test]
+    fn a_copy_of_a_reserved_port_is_no_listener_and_leaves_the_port_to_the_server() {
+        for at in ["127.0.0.1", "::1"].map(|address| address.parse().unwrap()) {
+            let (reservation, at) = reserve_port(at).unwrap();
+            // As a child has it that was started meanwhile.
+            let copy = reservation.try_clone().unwrap();
+            assert!(!has_listener(at));
+            let server = std::net::TcpListener::bind(at).unwrap();
+            assert!(has_listener(at));
+            drop((reservation, copy, server));
+        }
     }
 
     #[test]

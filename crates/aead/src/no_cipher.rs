@@ -1,8 +1,9 @@
 //! No cipher: sealed packets stay readable, and every packet opens.
 //!
-//! It measures the cost of everything else, which is a lower bound for any cipher. It is compiled only with
-//! the feature `no-cipher` and used only if named explicitly. `tests/no-cipher` proves that a build
-//! without the feature does not contain it.
+//! It measures the cost of everything else, which is a lower bound for any cipher. It is a build of its own and not a
+//! switch, because a daemon that people run must not be able to protect nothing: it is compiled only with the feature
+//! `no-cipher` and used only if named explicitly. `tests/no-cipher` proves that a build without the feature does not
+//! contain it.
 
 use crate::{AuthMask, Slot, TAG_LEN, text_and_tag};
 

@@ -19,7 +19,8 @@ use crate::runtime::{self, Runtime};
 use crate::shared::Shared;
 use crate::slow_path::SlowPath;
 
-/// The time after which reading the link and opening the sockets are retried.
+/// The time after which reading the link and opening the sockets are retried. There is no event to wait for: nobody
+/// tells that a descriptor or a port has become free.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A request of a [`crate::Handle`].

@@ -8,7 +8,7 @@ pub use std::sync::{Condvar, Mutex, MutexGuard};
 use linerate_netio::clock;
 pub use linerate_netio::wait::Futex;
 
-/// The most workers of one engine. A few saturate one receive queue (docs/decisions/0042), but there are up to sixteen
+/// The most workers of one engine. A dozen saturate one receive queue (`examples/many_cores`), but there are up to sixteen
 /// queues with two directions each.
 pub const WORKERS_MAX: usize = 32;
 

@@ -400,6 +400,7 @@ impl Plan {
             _ => put16(first, transport + 4, (self.bytes - transport) as u16),
         }
         put16(first, transport + offset, sum.fold());
+        // The packets' sums were verified. NEEDS_CSUM is the one form for which the kernel does not sum them again.
         self.header = Header {
             flags: virtio::NEEDS_CSUM,
             gso: kind.gso(),

@@ -53,7 +53,8 @@ impl Keyring {
     /// Adds a session that the peer started: it waits for the first packet, which confirms it.
     ///
     /// `previous` is kept until then. After crossing initiations each end seals with the session that it started, which
-    /// is the other's `previous`: packets that the peer sends before it has our response would be lost.
+    /// is the other's `previous`: packets that the peer sends before it has our response would be lost. (The kernel
+    /// module drops it here: noise.c, add_new_keypair.)
     pub(crate) fn install_responded(&mut self, session: Arc<Session>) -> Evicted {
         [self.next.replace(session), self.older.take(), None]
     }

@@ -114,7 +114,8 @@ impl Drop for PresharedKey {
 
 impl ZeroizeOnDrop for PresharedKey {}
 
-/// A copy made directly on the heap.
+/// A copy made directly on the heap. Keys are boxed because a move leaves the bytes where they were, and a destructor
+/// wipes the last place alone; the move of a box copies a pointer (`tests/netns/wiped-keys.sh`).
 pub(crate) fn on_heap(bytes: &[u8; 32]) -> Box<[u8; 32]> {
     let mut copy = Box::new([0; 32]);
     copy.copy_from_slice(bytes);

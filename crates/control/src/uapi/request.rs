@@ -41,7 +41,8 @@ pub enum Request {
     /// `stats=1`: return the counters. Only linerated knows it; other daemons close the connection.
     Stats,
     /// `activity=SINCE`: return the peers that were active since then, without secrets and allowed IPs. Only linerated
-    /// knows it. `SINCE` is a time from an earlier reply, or 0 for all peers.
+    /// knows it. `SINCE` is a time from an earlier reply, or 0 for all peers. The main thread answers it from the tables:
+    /// those who poll `get=1` for 100,000 peers take the control thread from handshakes.
     Activity(u64),
     /// `fleet_changes=SINCE`: return what other gateways of a fleet have to know of the peers that changed since then.
     /// `SINCE` is a number from an earlier reply, or 0 for all peers that ever changed.

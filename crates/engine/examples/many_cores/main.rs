@@ -1,5 +1,7 @@
 //! A model of the engine on more cores than the machine at hand, as a simulation: prints what it makes of the
-//! configurations that were measured, and of machines with 16 and 64 cores (docs/decisions/0042).
+//! configurations that were measured, and of machines with 16 and 64 cores. It is within 9 % of what was measured on one,
+//! two and four cores under Reno, where throughput is bound by the processors. Under BBR it predicts up to 1.36 times too
+//! much, because pacing is not modelled. docs/perf/limits.md quotes its figures.
 //!
 //!     cargo run --release -p linerate-engine --example many_cores
 //!

@@ -42,7 +42,7 @@ impl<'a> Split<'a> {
 
     /// The ECN bits of the outer headers: the inner ones, but ECT(0) for a packet that is already marked, so that a
     /// mark on an outer header was made on the way (RFC 3168 section 9.1.1, full functionality; kernel:
-    /// INET_ECN_encapsulate).
+    /// INET_ECN_encapsulate). RFC 6040 would copy the mark; the kernel module does not.
     pub fn ecn(&self) -> u8 {
         if self.ecn == ip::CE { ECT_0 } else { self.ecn }
     }

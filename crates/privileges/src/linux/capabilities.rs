@@ -8,7 +8,8 @@ use rustix::thread::{
 };
 
 /// To enter the network namespace (setns) that the interface was moved to: the kernel requires CAP_SYS_ADMIN. The
-/// filter blocks everything else that it permits.
+/// filter blocks everything else that it permits. A privileged helper in its place would have to be found, watched and
+/// ended, and rtnetlink has no dump of another namespace's routes.
 pub(super) const NETNS: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
 /// NET_ADMIN: the interface's MTU, queues and namespace; the mark of the sockets and buffers beyond the limit.

@@ -67,9 +67,9 @@ impl LastState {
 }
 
 impl Supervisor<'_> {
-    /// Restarts the daemon and restores everything that was lost with it. Rules and firewall have stayed; hooks are not
-    /// run again. Returns false, and does nothing, if the interface still exists and with it the daemon: its socket may
-    /// have been moved away.
+    /// Restarts the daemon and restores everything that was lost with it. Rules and firewall have stayed. Hooks are not
+    /// run again: what they did outside of the interface, such as a rule of NAT, would be there twice. Returns false, and
+    /// does nothing, if the interface still exists and with it the daemon: its socket may have been moved away.
     pub(super) fn restart_daemon(&mut self, last: Option<&LastState>, limit: &mut RestartLimit) -> Result<bool, Error> {
         (self.tunnel, self.closes_connections) = (None, false);
         let context = self.context;

@@ -1,6 +1,10 @@
 //! Records as one HTML page: who was ahead, plots, every figure, how it was measured. The page holds all that it
 //! needs; it fetches nothing and runs no script.
 //!
+//! The plots are drawn here because no library draws these. plotters has no titles for marks and writes
+//! colours into every element; kuva cannot set the ticks of a logarithmic axis; charming needs a script. maud would save
+//! a twelfth of the lines, for two procedural macros.
+//!
 //! [`svg`] is the base of the plots [`bars`], [`latency`], [`cost`] and [`scaling`]; [`marks`] gives a subject the
 //! same look in all of them.
 

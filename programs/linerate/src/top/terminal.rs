@@ -172,7 +172,8 @@ fn pressed(stdin: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// The keys of what was typed, or pasted: anything may be in it.
+/// The keys of what was typed, or pasted: anything may be in it. (termion's parser panics at numbers above 255, as in
+/// `ESC [ 999 ~`.)
 fn keys(bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut rest = bytes;

@@ -53,7 +53,7 @@ for stack in "${stacks[@]}"; do
   wait_for 60 "all idle ones to be used" grep -q 'were used' "$WORK/many"
   loaded=$(memory)
   note "$stack: with 300 stuck streams besides $((loaded / 1024)) MB; $(cat "$WORK/stuck")"
-  # docs/no-root.md and docs/proxy.md: the proxy's 32 MiB and 12 KiB for each connection, and 512 MiB of its own stack's.
+  # docs/proxy.md: the proxy's 32 MiB and 12 KiB for each connection, and 512 MiB of its own stack's.
   bound=$((32 + connections * 12 / 1024 + at_rest / 1024))
   [[ $stack == kernel ]] || bound=$((bound + 512))
   expect_at_most "MB" $bound $((loaded / 1024))

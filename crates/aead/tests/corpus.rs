@@ -1,4 +1,4 @@
-//! Replays the corpus of the fuzz target (docs/fuzzing.md), so that earlier findings are checked on every run and on
+//! Replays the corpus of the fuzz target (docs/testing.md), so that earlier findings are checked on every run and on
 //! every CPU.
 
 #[path = "../../../fuzz/src/batches.rs"]

@@ -821,31 +821,6 @@ fn translation_for_other_networks_makes_no_gateway() {
     assert_eq!(found(&evidence), ["forwarding-off", "mss-not-limited"]);
 }
 
-#[test]
-fn the_table_in_the_documentation_has_each_kind_and_its_scenario() {
-    let top = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = std::fs::read_to_string(top.join("docs/doctor.md")).unwrap();
-    let rows: Vec<Vec<&str>> = text
-        .lines()
-        .filter(|line| line.starts_with("| `"))
-        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
-        .collect();
-    let listed: Vec<_> = rows.iter().map(|row| (row[0].trim_matches('`'), row[1])).collect();
-    let kinds: Vec<_> = KINDS.iter().map(|kind| (kind.id, kind.severity.name())).collect();
-    assert_eq!(listed, kinds);
-    for row in &rows {
-        let [id, _, evidence, remedy, scenario] = row[..] else { panic!("{row:?}") };
-        assert!(!evidence.is_empty() && !remedy.is_empty(), "{id}");
-        if let Some((_, path)) = scenario.split_once("](../") {
-            let script = std::fs::read_to_string(top.join(path.trim_end_matches(')'))).unwrap();
-            let id = id.trim_matches('`');
-            assert!(id == "confinement-weak" || script.contains(id), "{path} does not make {id}");
-        } else {
-            assert_eq!(scenario, "-", "{id}");
-        }
-    }
-}
-
 proptest! {
     /// Whatever is wrong at once: nothing panics, each finding is of a known kind and says something.
     #[test]

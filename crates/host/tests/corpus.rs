@@ -1,4 +1,4 @@
-//! Replays the corpora of the fuzz targets (docs/fuzzing.md), so that what fuzzing found once is checked on every run.
+//! Replays the corpora of the fuzz targets (docs/testing.md), so that what fuzzing found once is checked on every run.
 
 #![cfg(target_os = "linux")]
 

@@ -1,4 +1,4 @@
-//! Replays the corpora of the fuzz targets (docs/fuzzing.md), so that earlier findings are checked on every run.
+//! Replays the corpora of the fuzz targets (docs/testing.md), so that earlier findings are checked on every run.
 
 #[path = "../../../fuzz/src/bytes.rs"]
 mod bytes;

@@ -1,4 +1,4 @@
-//! Replays the corpus of the fuzz target `speed_request` (docs/fuzzing.md), so that what fuzzing found once is checked on
+//! Replays the corpus of the fuzz target `speed_request` (docs/testing.md), so that what fuzzing found once is checked on
 //! every run.
 
 #[path = "../../../fuzz/src/replay.rs"]

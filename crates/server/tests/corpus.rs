@@ -1,4 +1,4 @@
-//! Replays the corpora of the fuzz targets (docs/fuzzing.md), so that every run checks what fuzzing found.
+//! Replays the corpora of the fuzz targets (docs/testing.md), so that every run checks what fuzzing found.
 
 #[path = "../../../fuzz/src/import.rs"]
 mod import;

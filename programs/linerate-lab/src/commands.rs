@@ -1,6 +1,5 @@
 //! Subjects that a file describes: tunnels by other programs than WireGuard daemons. The file is TOML; its
-//! commands are lines for `sh`, with names in braces for what only the lab knows. `docs/lab-subjects.md`
-//! explains it by example.
+//! commands are lines for `sh`, with names in braces for what only the lab knows. `docs/lab.md` explains it.
 
 use serde::Deserialize;
 use toml::Spanned;

@@ -249,7 +249,7 @@ impl Subject {
         set.filter(move |_| command[0] == "env")
     }
 
-    /// Reads a subject's file, whose form `docs/lab-subjects.md` explains.
+    /// Reads a subject's file, whose form `docs/lab.md` explains.
     ///
     /// # Errors
     ///

@@ -54,8 +54,8 @@ use crate::target::{self, Host, Target};
         \x20 of -W or it was reset, or something is wrong with the files; 2 for arguments that cannot be understood.\n\n\
         FILES\n\
         \x20 /etc/wireguard/NAME.conf                          the file of the service linerate-proxy@NAME\n\
-        \x20 /usr/share/doc/linerate-proxy/proxy.md.gz         all of it: names, bounds, health, wireproxy's users\n\
-        \x20 /usr/share/doc/linerate-proxy/no-root.md.gz       which command when, services, containers\n\n\
+        \x20 /usr/share/doc/linerate-proxy/proxy.md.gz         the guide: names, leaks, bounds, services, containers\n\
+        \x20 /usr/share/doc/linerate-proxy/no-root.md.gz       which command when: run, proxy or up\n\n\
         SEE ALSO\n\
         linerate(1), linerate.conf(5), linerated(8)"
 )]

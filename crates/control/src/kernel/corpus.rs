@@ -1,4 +1,4 @@
-//! Replays the corpus of the fuzz target `generic_netlink` (docs/fuzzing.md), which tests private functions.
+//! Replays the corpus of the fuzz target `generic_netlink` (docs/testing.md), which tests private functions.
 
 use super::{reply, request};
 

@@ -1,5 +1,24 @@
 //! What makes a device a gateway of a fleet (docs/fleet.md): linerated's own lines of `set`. Without the feature `fleet`
 //! they are unknown keys.
+//!
+//! | line | what |
+//! |---|---|
+//! | `fleet_gateway=N` | the device is gateway N (0 to 63) of a fleet; `none`: of no fleet any more |
+//! | `fleet_index_key=HEX` | the key of indices, 64 hexadecimal digits, in each request with `fleet_gateway=N` |
+//! | `fleet_address=IP` | datagrams leave from this address, unless the peer has written to another one; `none`: the routes choose |
+//! | `fleet_forward=127.0.0.1:PORT` | datagrams whose receiver index names a session that another gateway has, or that this one has lost, are sent there; `none`: dropped |
+//! | `fleet_stale=true` | what the device knows of the fleet's peers is too old, so no handshake begins or is answered; `false` ends that |
+//! | `fleet_number=N` | a peer's number in the fleet, below 2^20; another peer that had it has none any more |
+//! | `fleet_hint=ENDPOINT,SENT,RECEIVED` | where a peer is, unless the last handshake was one of a session that is here, and the greatest timestamps sent to it and accepted from it, 12 bytes in hexadecimal. Each may be `none`: not known. RECEIVED of zeros: no gateway ever accepted one. A timestamp more than 10 s ahead of the clock is ignored; if it is RECEIVED, the peer has no floor |
+//! | `initiate=true` | a handshake with a peer now, after its other lines; also in a device without a fleet. `once`: by one initiation without repetitions |
+//!
+//! `fleet_changes=SINCE` asks for the peers whose endpoint, session or timestamps have changed since the reply with that
+//! number (0: all), each with `public_key=`, `fleet_hint=` and `fleet_seen=`, the Unix time of the last handshake that was
+//! completed here. When nothing has changed it costs one comparison.
+//!
+//! What is forwarded begins with 28 bytes: the version (1), the gateway that the index names, the source's port (big
+//! endian), the peer's number (little endian), the source's address (IPv6, or IPv4-mapped), four bytes of zero. The
+//! datagram follows as it came. It is no more to be believed than what comes from the network.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Replays the corpus of the fuzz target `netlink` (docs/fuzzing.md): the functions under test are private to this
+//! Replays the corpus of the fuzz target `netlink` (docs/testing.md): the functions under test are private to this
 //! module.
 
 use super::{links, nftables, routes, rules};

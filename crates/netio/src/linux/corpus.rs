@@ -1,4 +1,4 @@
-//! Replays the corpus of the fuzz target `rtnetlink` (docs/fuzzing.md): the functions under test are private to this
+//! Replays the corpus of the fuzz target `rtnetlink` (docs/testing.md): the functions under test are private to this
 //! crate.
 
 use super::link;

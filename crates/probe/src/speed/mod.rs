@@ -2,6 +2,21 @@
 //!
 //! A connection asks for one thing, in one line of JSON, and is answered in lines of JSON. Between two of them may be
 //! a stream of [`FILLER`]. Everything is bounded: lines, connections, their time, the throughput.
+//!
+//! ```text
+//! → {"version":1,"ask":"send","milliseconds":3000}     send, receive, watch, echo; 1 to 10000 ms
+//! ← {"ready":{"rate":1250000000}}                      bytes per second that it allows; or {"refused":{"reason":"…"}}
+//! ```
+//!
+//! | ask | what happens | answer |
+//! |---|---|---|
+//! | `send` | the client sends bytes until it ends its side | `{"arrived":{"bytes":…,"seconds":…,"held":…}}`; `held` is the share of the time in which the responder waited for its rate |
+//! | `receive` | bytes come for that time, then a line's end | `{"sent":{"tcp":{"segments":…,"retransmitted":…,"windowFull":…,"bufferFull":…},"held":…}}`; `tcp` is null where the kernel does not tell |
+//! | `watch` | until the client ends its side, nine seconds at most | `{"seen":{…}}`: what the machine did meanwhile; then `{"waiting":[…]}`: of each thread in it, the share of the time in which it was ready to run and had no core |
+//! | `echo` | UDP datagrams to the same port come back, if they are the client's, until it ends its side | `{"echoed":{"arrived":…}}` |
+//!
+//! A responder of another version refuses and names its own. What a responder says is cut to printable ASCII and to
+//! numbers within bounds before anything is made of it.
 
 mod client;
 mod pace;

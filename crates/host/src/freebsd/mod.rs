@@ -101,7 +101,7 @@ impl Host {
         Ok(Foreign::default())
     }
 
-    /// None: this host has no such tables.
+    /// Returns no table: FreeBSD has no nf_tables.
     pub fn emptied_tables(&mut self, _: &[Step]) -> Vec<String> {
         Vec::new()
     }

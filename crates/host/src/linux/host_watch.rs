@@ -94,8 +94,8 @@ fn drain(
     }
 }
 
-/// The names of links by their indices. A link that gets another name keeps its routes, and one that comes back, as a USB
-/// stick does, has lost its sysctls: the kernel tells only of the link.
+/// The names of links by index. A renamed link keeps its routes, and a link that is plugged in again has lost its sysctls:
+/// of both the kernel reports only the link.
 struct Names(HashMap<u32, String>);
 
 impl Names {
@@ -105,7 +105,7 @@ impl Names {
         Ok(Self(links.into_iter().map(|link| (link.index, link.name)).collect()))
     }
 
-    /// Whether a link is new or has another name than before.
+    /// Whether `message` reports a new link or a renamed one. Keeps the names up to date.
     fn have_changed(&mut self, message: &Message<'_>) -> bool {
         let Self(names) = self;
         if message.kind == RTM_DELLINK {

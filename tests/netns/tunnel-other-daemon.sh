@@ -40,7 +40,7 @@ for program in "$TUNNEL_DAEMON" wireguard-go; do
     bad linerate status wg1 --check
     said "status" "$other"
     bad $who down wg1
-    said "down" "wg1 is $other, and is as it was: what was left of .*wg1.conf is removed"
+    said "down" "wg1 is $other; it was left running. The remains of the tunnel of .*wg1.conf were removed"
     untouched down
     [[ ! -e /run/linerate/wg1.json ]] || fail "down has left the ledger"
     [[ $(ip -n h1 rule) != *suppress* ]] || fail "down has left rules"

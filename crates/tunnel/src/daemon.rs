@@ -154,8 +154,8 @@ pub(crate) fn wait_for_exit(interface: &InterfaceName, context: Context<'_>) {
     }
 }
 
-/// Ends the daemon of a tunnel whose interface is out of reach: it ends when its socket is removed. Does nothing if the
-/// socket is not known to be its own.
+/// Ends the daemon of a tunnel whose interface is out of reach, by removing the daemon's socket. Does nothing unless the
+/// socket is known to be that daemon's.
 ///
 /// # Errors
 /// The socket cannot be removed, or the daemon does not end.
@@ -173,12 +173,12 @@ pub(crate) fn end(identity: &Identity, interface: &InterfaceName, context: Conte
         let left = is_over.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::Error::other(format!(
-                "the daemon of {interface} still runs, without its socket {}",
+                "the daemon of {interface} still runs, although its socket {} was removed; end the process by hand",
                 path.display()
             )));
         }
         context.interruption.pause(&[daemon.as_fd()], Some(left))?;
-        // A signal is for this command, which has to be done with this first.
+        // A signal interrupts the command only after the daemon has ended.
         context.interruption.clear();
     }
     Ok(())

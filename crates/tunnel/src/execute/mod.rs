@@ -77,7 +77,7 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
         && executor.host.index(file.interface.as_str()) != Some(index)
     {
         *error = io::Error::other(format!(
-            "{error}; {} went away before it was set up: if a hook moves or renames it, PostUp is the one to do so",
+            "{error}; {} went away before it was set up: if a hook moves or renames the interface, use PostUp for it",
             file.interface
         ));
     }

@@ -40,9 +40,9 @@ pub(crate) struct StepExecutor<'a> {
     pub(crate) daemon: Option<PathBuf>,
     /// How the daemon is started.
     pub(crate) start_options: StartOptions,
-    /// The index of the interface that [`Step::AddLink`] has made.
+    /// The index of the interface that [`Step::AddLink`] created.
     pub(crate) index: Option<u32>,
-    /// The tunnel's identity, with the daemon that [`Step::AddLink`] has started.
+    /// The tunnel's identity; its socket is that of the daemon that [`Step::AddLink`] started.
     pub(crate) identity: Identity,
     /// The configuration for [`Step::Configure`], used once.
     pub(crate) configuration: Option<DeviceUpdate>,
@@ -241,7 +241,7 @@ impl StepExecutor<'_> {
         self.host.guard_forwarding(held, about_to).map_err(|error| failed(error, 1))
     }
 
-    /// Several kernel steps; the link's is one by itself.
+    /// Applies several kernel steps; a step that adds or deletes the link is applied separately.
     fn apply_in_turn(&mut self, steps: &[Step]) -> Result<(), StepError> {
         let is_link = |step: &Step| matches!(step, Step::AddLink { .. } | Step::DeleteLink { .. });
         let Some(at) = steps.iter().position(is_link) else { return self.kernel_steps(steps) };
@@ -262,8 +262,8 @@ impl StepExecutor<'_> {
         Ok(())
     }
 
-    /// Deletes the interface of the tunnel. One that was renamed has another name; one that was moved to another network
-    /// namespace goes with its daemon, which ends when its socket is removed. Never deletes another one of that name.
+    /// Deletes the tunnel's interface, also if it was renamed. If it was moved to another network namespace, ends the daemon
+    /// by removing its socket, and the interface goes with the daemon. Never deletes another tunnel's interface of this name.
     fn delete_link(&mut self, step: &Step, interface: &str) -> Result<(), StepError> {
         let there = self.host.index(interface);
         let Some(own) = self.index.filter(|own| there != Some(*own)) else {

@@ -41,8 +41,7 @@ pub fn facts(own: &InterfaceName) -> Result<Facts, Error> {
     })
 }
 
-/// The interfaces of this host that lead to other hosts: those of its default routes, and all others that have addresses.
-/// Tunnels are among them.
+/// Returns the interfaces of the default routes, and all other interfaces that have addresses, tunnels among them.
 ///
 /// # Errors
 /// The kernel cannot be asked.

@@ -108,7 +108,7 @@ pub(crate) fn run(mut file: ConfigFile, options: &Options, context: Context<'_>)
 enum End {
     /// Another command has taken the tunnel down.
     TakenDown,
-    /// A signal has come: the tunnel is to be taken down, whose daemon the ledger may not have.
+    /// A signal has come: the tunnel is taken down. Carries its restarted daemon, if the ledger does not have it yet.
     Signal(Option<Unrecorded>),
 }
 
@@ -185,9 +185,9 @@ struct Supervisor<'a> {
     troubles: BTreeMap<Task, String>,
     /// When the supervised tunnel was brought up: the next tunnel of its name has a supervisor of its own.
     since: Option<u128>,
-    /// Which tunnel that is.
+    /// The supervised tunnel's identity.
     identity: Identity,
-    /// That of a daemon which was started again and could not be recorded.
+    /// A restarted daemon that could not be written into the ledger yet.
     unrecorded: Option<Unrecorded>,
     /// Whether the ledger may have changed since it was read.
     stale: bool,
@@ -377,7 +377,7 @@ impl<'a> Supervisor<'a> {
             }
         }
         if self.identity.is_socket_of_other(self.interface) {
-            // As if nobody listened: the tunnel's own daemon does not any more.
+            // Another daemon has the socket, so the tunnel's own no longer listens.
             return Err(std::io::Error::from(ErrorKind::ConnectionRefused).into());
         }
         let tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), self.interface.as_str())?;

@@ -91,7 +91,7 @@ impl Supervisor<'_> {
         let ledger = ledger.filter(|ledger| ledger.complete && ledger.pending.is_empty())?;
         let state = Snapshot::take(self.interface).ok()?.state.without_dns();
         if identity::place(&ledger, &state.links) != Place::Here {
-            // `status` says where it is; nothing can be restored there.
+            // Nothing can be restored in another place; `status` reports the place.
             return Some(Vec::new());
         }
         Some(plan::lost(&ledger.in_force(), &state).into_iter().cloned().collect())

@@ -55,7 +55,6 @@ pub struct HostState {
 /// What has changed of a host, or may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostChanges {
-    /// Its default routes.
     pub default_routes: bool,
     /// A link is new or was renamed; default routes may use it.
     pub names: bool,
@@ -224,13 +223,10 @@ pub struct HeldSysctl {
 /// A link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// Its name.
     pub name: String,
-    /// Its index.
     pub index: u32,
     /// Bytes.
     pub mtu: u32,
-    /// It is up.
     pub up: bool,
     /// It is a tunnel of the kernel module.
     pub wireguard: bool,

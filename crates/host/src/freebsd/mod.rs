@@ -40,7 +40,6 @@ trait Programs {
     fn pause(&mut self);
 }
 
-/// This host.
 pub struct Host {
     programs: Box<dyn Programs>,
 }

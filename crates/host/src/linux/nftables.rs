@@ -153,7 +153,6 @@ impl Table {
         Request::new(NFT_MSG_GETRULE, NLM_F_DUMP, &self.nfgenmsg(), attributes)
     }
 
-    /// Deletes it.
     pub(super) fn deleted(&self) -> Request {
         self.message(NFT_MSG_DELTABLE, 0)
     }

@@ -67,7 +67,6 @@ fn default_mtu(state: &HostState) -> Option<u32> {
     route_mtu(state, defaults.first()?)
 }
 
-/// The MTU of a route.
 fn route_mtu(state: &HostState, route: &Route) -> Option<u32> {
     if route.mtu > 0 {
         return Some(route.mtu);

@@ -46,7 +46,7 @@ pub(crate) fn find() -> Result<PathBuf, Error> {
     if let Some(name) = std::env::var_os("WG_QUICK_USERSPACE_IMPLEMENTATION").filter(|name| !name.is_empty()) {
         let name = PathBuf::from(name);
         if name.components().count() > 1 {
-            // It is started in another folder.
+            // The daemon is started in another folder, so a relative path would not be found.
             return std::path::absolute(&name).map_err(Error::inaccessible(&name));
         }
         let missing = || format!("WG_QUICK_USERSPACE_IMPLEMENTATION is {}: no such program", name.display());
@@ -122,7 +122,7 @@ pub(crate) fn start(
     }
 }
 
-/// The command that starts it, which gets the descriptors `kept` and no others of this process.
+/// Returns the command that starts the daemon. The daemon inherits the descriptors `kept`, and no others.
 pub(crate) fn command(daemon: &Path, options: &StartOptions, interface: &str, kept: Vec<OwnedFd>) -> Command {
     let mut command = Command::new(daemon);
     detach(&mut command, kept, Terminal::Shared);

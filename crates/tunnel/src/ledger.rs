@@ -178,7 +178,6 @@ impl Ledger {
         matches!(set, Step::SetFwmark { fwmark, .. } if fwmark != there).then_some(set)
     }
 
-    /// The table of the gateway.
     pub(crate) fn gateway_table(&self) -> Option<&GatewayTable> {
         last_gateway_table(&self.steps)
     }
@@ -262,10 +261,7 @@ pub enum LedgerError {
     },
     /// Another command holds the lock of this interface.
     #[error("another command is using {interface}")]
-    Busy {
-        /// The interface.
-        interface: InterfaceName,
-    },
+    Busy { interface: InterfaceName },
 }
 
 impl LockedLedger {
@@ -291,7 +287,6 @@ impl LockedLedger {
         Ok(locked)
     }
 
-    /// The interface.
     pub fn interface(&self) -> &InterfaceName {
         &self.interface
     }

@@ -34,7 +34,6 @@ const SESSION: Duration = Duration::from_secs(180);
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// The interface.
     pub interface: String,
     /// What runs it.
     pub implementation: RunBy,
@@ -84,7 +83,6 @@ pub struct Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunBy {
-    /// A daemon.
     Daemon,
     /// The kernel's module.
     Kernel,
@@ -101,7 +99,6 @@ pub struct PeerStatus {
     /// Its name in the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its public key.
     pub public_key: String,
     /// Its endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +115,6 @@ pub struct PeerStatus {
     pub received: u64,
     /// Bytes sent.
     pub sent: u64,
-    /// Its allowed IPs.
     pub allowed_ips: Vec<String>,
     /// When it expires, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -330,7 +326,6 @@ struct FileOnly {
     name: Option<String>,
     /// Its endpoint, where that is a name.
     endpoint: Option<String>,
-    /// Its group.
     group: Option<String>,
 }
 

@@ -46,13 +46,11 @@ pub(crate) struct StepExecutor<'a> {
     pub(crate) identity: Identity,
     /// The configuration for [`Step::Configure`], used once.
     pub(crate) configuration: Option<DeviceUpdate>,
-    /// Whether steps are reported.
     pub(crate) reports_steps: bool,
     /// Whether a failing hook is only reported (`OnHookError = warn`).
     pub(crate) tolerates_hook_errors: bool,
-    /// Whether a hook has failed.
     pub(crate) hook_failed: bool,
-    /// The steps that failed and without which the tunnel stays: nothing is to be undone for them.
+    /// Steps that failed although the tunnel stays up: they are not undone.
     pub(crate) not_done: Vec<Step>,
     /// During rollback a signal ends only the program that is running.
     pub(crate) is_rollback: bool,
@@ -175,8 +173,8 @@ impl StepExecutor<'_> {
         })
     }
 
-    /// Has the reverse path filter of IPv4 consider marks. Without that answers to the tunnel's packets are dropped where the
-    /// filter is strict, and only there; a container may not be allowed to set it, and its owner can.
+    /// Makes the reverse path filter of IPv4 consider marks. Otherwise a strict filter drops answers to the tunnel's packets. A
+    /// container may not be allowed to set the sysctl; the warning tells its owner how.
     fn consider_marks(&mut self, step: &Step, name: &str, value: &str) -> Result<(), StepError> {
         let refused = match self.kernel_steps(from_ref(step)) {
             Err(refused) if is_forbidden(&refused.error) => refused.error,
@@ -227,7 +225,7 @@ impl StepExecutor<'_> {
             held.get(name).is_some_and(|held| held.holders.iter().any(|holder| holder != interface));
         if !is_held_by_others {
             match self.kernel_steps(from_ref(step)) {
-                // The container may have been allowed to when it came up.
+                // The container may have lost the permission since `up`.
                 Err(refused) if is_forbidden(&refused.error) => {}
                 done => done?,
             }

@@ -11,7 +11,7 @@ use crate::reload;
 use linerate_host::plan::Warning;
 
 impl Supervisor<'_> {
-    /// Has default routes followed from now on, if the tunnel of `file` follows them.
+    /// Starts to follow default routes if the tunnel of `file` follows them.
     pub(super) fn follow_default_routes_of(&mut self, file: &ConfigFile) {
         let followed = std::mem::replace(&mut self.follows_default_routes, file.follows_default_routes());
         if !self.follows_default_routes {
@@ -49,7 +49,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Does the part of a reload that concerns the host. Logs at most one ignored router advertisement a minute.
+    /// Reloads the tunnel's settings on the host. Logs at most one ignored router advertisement a minute.
     ///
     /// # Errors
     /// As [`reload::reload`].

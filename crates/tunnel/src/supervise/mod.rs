@@ -1,7 +1,7 @@
-//! The last step: the supervisor of a tunnel. It resolves endpoints that are names again when a peer is silent
-//! (`endpoints`), writes into the file what became of peers that have an end or a successor (`outcomes`), has a gateway
-//! follow the default routes (`default_routes`), restores what others remove of the tunnel from the host (`restore`), and, as a service ([`Options::supervised`]), restarts a daemon that has
-//! died (`restart`).
+//! The supervisor of a tunnel. It resolves endpoint names again when a peer is silent (`endpoints`), writes expired peers
+//! and replaced keys into the file (`outcomes`), lets a gateway follow the default routes (`default_routes`), restores
+//! settings that other programs remove from the host (`restore`) and, as a service ([`Options::supervised`]), restarts a
+//! daemon that has died (`restart`).
 //!
 //! In the background it is a process of its own, `PROGRAM supervise IFACE`, where PROGRAM is the one that this library
 //! is in. It follows the ledger: `reload` changes which names it resolves, and without a ledger it
@@ -213,21 +213,21 @@ struct Supervisor<'a> {
     unknown: Option<(Instant, bool)>,
     /// The endpoints that are names, with the attempts so far.
     retries: Vec<(NamedEndpoint, EndpointRetry)>,
-    /// Whether something may become of peers that is to be written into the file.
+    /// Whether outcomes of peers may have to be written into the file.
     has_outcomes: bool,
-    /// When that last failed, until it succeeds.
+    /// When writing outcomes last failed; `None` after a success.
     outcomes_failed: Option<Instant>,
-    /// Tells when something may have.
+    /// Watches the file that reports outcomes.
     usage: Option<FileWatch>,
-    /// Tells of changes of the host.
+    /// Watches the host.
     watch: Option<HostWatch>,
-    /// What has changed of the host, and was not looked at yet.
+    /// Changes of the host that were not handled yet.
     changed: HostChanges,
-    /// When things that others had removed were restored.
+    /// Times at which lost settings were restored.
     restorations: Restorations,
     /// Whether the tunnel follows default routes, as with `Gateway = auto`.
     follows_default_routes: bool,
-    /// Whether they may have changed before that, since they were read for the plan.
+    /// Whether the default routes may have changed between the plan and the start of the watch.
     missed_default_routes: bool,
     /// Router advertisements of default routes that the gateway ignored.
     refused_advertisements: RefusedAdvertisements,

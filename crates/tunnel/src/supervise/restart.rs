@@ -28,15 +28,15 @@ use crate::snapshot::{self, Snapshot};
 pub(super) struct RestartLimit(Vec<Instant>);
 
 impl RestartLimit {
-    const MOST: usize = 5;
-    const WITHIN: Duration = Duration::from_secs(30);
+    const MAX_PER_INTERVAL: usize = 5;
+    const INTERVAL: Duration = Duration::from_secs(30);
 
     fn count(&mut self) -> Result<(), Error> {
         let now = Instant::now();
-        self.0.retain(|death| now.duration_since(*death) < Self::WITHIN);
+        self.0.retain(|death| now.duration_since(*death) < Self::INTERVAL);
         self.0.push(now);
-        if self.0.len() > Self::MOST {
-            let seconds = Self::WITHIN.as_secs();
+        if self.0.len() > Self::MAX_PER_INTERVAL {
+            let seconds = Self::INTERVAL.as_secs();
             return Err(Error::State(format!("the daemon died {} times within {seconds} seconds", self.0.len())));
         }
         Ok(())

@@ -75,7 +75,7 @@ before=$(daemon_of wg1)
 kill -KILL "$before"
 another() { local pid && pid=$(daemon_of wg1) && [[ $pid != "$before" ]]; }
 wait_for 10 "another daemon" another
-# Until it says that it is ready it has a pipe to the supervisor.
+# The daemon has a pipe to the supervisor until it reports that it is ready.
 has_no_pipe() { ! find "/proc/$(daemon_of wg1)/fd" -lname 'pipe:*' | grep -q .; }
 wait_for 10 "the new daemon to be ready" has_no_pipe
 keeps_nothing "started again" "$(daemon_of wg1)"

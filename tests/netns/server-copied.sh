@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 180
-# The file of a server that was copied from a host whose uplink is eth0 to one where it is e1, with an address without a length,
-# and with a key that a command sets: what is missing is said, the advice mends it, and the server can be removed.
+# A server's file is copied from a host with the uplink eth0 to one with e1, has an address without a prefix length, and a command
+# sets its key: each message names what is missing, its remedy works, and the server can be removed.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/servers.bash"

@@ -29,7 +29,7 @@ through() { # HOW WORD...
   "$REPO/tests/netns/uapi-proxy.pl" "$WORK/between/wg1.sock" "$WORK/uapi/wg1.sock" "$how" "$WORK/between" &
   proxy=$!
   wait_for 10 "the proxy" test -S "$WORK/between/wg1.sock"
-  # The proxy's socket is not the one that the ledger remembers; a ledger of an earlier version remembers none.
+  # The proxy's socket differs from the one in the ledger; a ledger of an earlier version has none.
   jq -c 'del(.identity.socket)' /run/linerate/wg1.json >"$WORK/ledger"
   cat "$WORK/ledger" >/run/linerate/wg1.json
   nsenter --net=/run/netns/h1 unshare --mount bash -c 'mount --bind "$1" /run/wireguard && shift && exec "$@"' - \

@@ -24,13 +24,13 @@ PublicKey = $(wg genkey | wg pubkey)
 AllowedIPs = 192.168.5.0/24
 CONF
 good linerate up wg1
-client() { # WORD... : its output is in $WORK/out and $WORK/said
+client() { # WORD... : writes to $WORK/out and $WORK/said
   at h1 timeout 60 "$LINERATE" client "$@" >"$WORK/out" 2>"$WORK/said" || fail "client $*: $(cat "$WORK/said")"
 }
 names=("Müller's iPhone 📱" "ноутбук Ани" "田中　太郎" "מחשב של דנה" "👩‍👩‍👧 ❤️" '] [Peer] #! Quota = 0' '$(touch /tmp/x); `id`' "../../etc/passwd"
   "-rf" "<script>alert(1)</script>" "laptop" "a name that is longer than fifteen characters")
 
-say "every name is one line of the file, and the rest is as with any other"
+say "every name is one line of the file and changes no other line"
 cp $server "$WORK/before"
 client add --keep-key --output "$WORK" -- "${names[@]}"
 for name in "${names[@]}"; do
@@ -42,13 +42,13 @@ expect "peers that wg-quick sees" $((1 + ${#names[@]})) "$(at h1 wg-quick strip 
 mkdir "$WORK/plain"
 (umask 077 && sed 's/^# Name = .*/# Name = x/' $server >"$WORK/plain/wg1.conf")
 for tool in "$(type -P wg-quick)" "$LINERATE wg-quick"; do
-  stripped() { at h1 $tool strip "$1" | grep -v '^#'; } # FILE : what wg reads of it
+  stripped() { at h1 $tool strip "$1" | grep -v '^#'; } # FILE : prints the lines that wg reads
   [[ ! $tool ]] || diff <(stripped $server) <(stripped "$WORK/plain/wg1.conf") || fail "$tool strip depends on a name"
 done
 client list --json
 expect "the names" "$(printf '%s\n' "${names[@]}")" "$(jq -r '.[].name' "$WORK/out")"
 
-say "each has a file of its own, which wg-quick takes by its name"
+say "each client has a file of its own, whose name wg-quick accepts"
 expect "distinct files" ${#names[@]} "$(jq -r '.[].fileName' "$WORK/out" | sort -fu | wc -l)"
 expect "the file of a plain name" laptop "$(jq -r '.[] | select(.name == "laptop").fileName' "$WORK/out")"
 for file in $(jq -r '.[].fileName' "$WORK/out"); do
@@ -61,9 +61,9 @@ grep -q "^PublicKey = $(public h1)" "$WORK/stripped" || fail "wg-quick does not 
 client export "$mullers"
 grep -qxF "# Name = ${names[0]}" "$WORK/out" || fail "the name of the file does not lead to the client"
 client show -- "${names[@]}"
-expect "who is shown" "$(printf '%s\n' "${names[@]}")" "$(grep -v '^ \|^$' "$WORK/out")"
+expect "the clients shown" "$(printf '%s\n' "${names[@]}")" "$(grep -v '^ \|^$' "$WORK/out")"
 
-say "what is searched, and columns"
+say "searching, and the columns of the list"
 for part in "müller" MULLER "АНИ" "太郎" "דנה" "📱" "${mullers:0:9}"; do
   client list "$part"
   expect "clients with $part" 1 "$(($(wc -l <"$WORK/out") - 1))"
@@ -76,7 +76,7 @@ def width(text):
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 print(len({width(line[:line.index("enabled")]) for line in sys.stdin if "enabled" in line}))' <"$WORK/out")"
 
-say "two names that look the same are one, and what is not seen is refused by name"
+say "a name that looks like another is taken, and an invisible character is refused with its Unicode name"
 refused() { # WHAT PATTERN WORD...
   if at h1 timeout 60 "$LINERATE" client "${@:3}" >"$WORK/out" 2>"$WORK/said"; then fail "$1: expected a failure"; fi
   said "$1" "$2"
@@ -101,7 +101,7 @@ client rename "田中　太郎" "佐藤 花子"
 client set "佐藤 花子" --note "Büro"
 client disable "佐藤 花子" "$mullers"
 client list buro
-expect "who has a note like that" "佐藤 花子  disabled" "$(sed -n 2p "$WORK/out" | grep -o '.*disabled')"
+expect "the client with this note" "佐藤 花子  disabled" "$(sed -n 2p "$WORK/out" | grep -o '.*disabled')"
 client enable "佐藤 花子" "$mullers"
 client qr "$mullers" --output "$WORK/code.png"
 if type -P zbarimg >/dev/null; then
@@ -112,8 +112,8 @@ refused "one that is gone" "there is no client" show -- -rf
 good linerate reload wg1
 said "reload" "nothing has changed"
 
-say "completions: each name as it is, or that of its file where a shell would take it for something else"
-completes() { # WORD... : what bash offers for the last of them, before readline quotes it
+say "completions: the client's name, or its file's if a shell would misread the name"
+completes() { # WORD... : prints bash's completions of the last word, before readline quotes them
   PATH=$PROGRAMS:$PATH on h1 bash --norc -c '
     . <("$1" completions bash; cat "$2/packaging/completions/bash/linerate.names")
     compopt() { echo quoted; }

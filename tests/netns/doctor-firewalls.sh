@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 240
-# doctor finds what the firewalls that servers usually have drop of a tunnel: its port, and what it forwards. What it advises
-# mends it, and it finds nothing where clients get in and out.
+# doctor finds packets of a tunnel that common firewalls of servers drop: to its port, and forwarded ones. Its remedies work, and
+# it finds nothing if the firewall lets clients in and out.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/servers.bash"
@@ -49,7 +49,7 @@ works() { # WHAT
   laptop down
   healthy "$1, and after it has gone" h1 wg0
 }
-# The port is closed, then what is forwarded: each is found, and the advice mends it.
+# Closes the port, then forwarding: doctor finds each, and its remedy works.
 found_and_mended() { # WHAT [FORWARD]
   anew_port
   finds "$1" h1 wg0 firewall-drops-port ${2:+firewall-drops-forwarded}
@@ -64,7 +64,7 @@ found_and_mended() { # WHAT [FORWARD]
   fi
   works "$1, after what was advised"
 }
-# No client has a session: what doctor says is what it reads.
+# No client has a session, so the doctor's findings come from the rules alone.
 anew_port() {
   good linerate down wg0
   good linerate up wg0

@@ -60,7 +60,7 @@ client_networks del
 ip -n h1 route add 198.51.101.2 via 192.0.2.2
 
 say "a full tunnel without a kill switch"
-# What is removed here is for the doctor to find: no supervisor is started while somebody holds its lock.
+# Holds the supervisor's lock, so that no supervisor restores what this scenario removes for the doctor to find.
 mkdir -p /run/linerate
 exec 8>/run/linerate/wg1.supervisor
 flock 8

@@ -135,7 +135,7 @@ ip -n h1 -6 route flush proto ra # the kernel itself prefers it
 forget laptop wg9
 client_passes
 
-say "what the administrator had it forward before: in that direction, and answers"
+say "forwarding that the administrator had switched on still works: in that direction, and for answers"
 good linerate down wg0
 on h1 sysctl -qw net.ipv4.conf.lan1.forwarding=1 net.ipv6.conf.lan1.force_forwarding=1
 good linerate up wg0

@@ -62,14 +62,14 @@ for who in linerate wg-quick; do
   pings c2 198.18.0.1
   refuses_all "$who"
 
-  say "$who: Destinations that name some"
+  say "$who: Destinations that name metadata services"
   PEER_LINE[c1]="#! Destinations = 169.254.169.254/32, fd00:ec2::254, 198.18.0.1/32"
   gateway_file "#! Gateway = auto" "#! Masquerade = both"
   good linerate reload wg1
   fetches "$who: named" c1 "169.254.169.254 fd00:ec2::254 198.18.0.1"
   fetches "$who: named for another" c2 "$PUBLIC"
 
-  say "$who: without masquerading, with all that comes from outside"
+  say "$who: without masquerading, and with Inbound = all"
   PEER_LINE[c1]=
   gateway_file "#! Gateway = up0" "#! Inbound = all"
   routes_back

@@ -339,7 +339,7 @@ class Client(History):
     host, interface, storms_down = "h1", "wg1", False
     PUBLIC = ("203.0.113.7", "8.8.8.8", "192.0.5.7", "11.0.0.7", "2001:db8:7::7", "3fff::7")
     LOCAL = ("192.168.1.1", "192.168.1.9", "10.1.2.3", "fd01::1", "fd77::9")
-    # What the name server says about the endpoint: true, false, or such that no datagram may leave for it.
+    # Addresses that the name server gives for the endpoint: true, false, or forbidden as a destination of datagrams.
     ENDPOINTS = ("203.0.113.2", "203.0.113.7", "8.8.8.8", "192.168.1.9", "2001:db8:7::7", "10.9.0.1", "10.9.0.2", "127.0.0.1",
                  "0.0.0.0", "255.255.255.255", "224.0.0.1", "fe80::1", "::1")
     claimed = {"203.0.113.2"}  # since the history began, so that an earlier answer is still an endpoint

@@ -36,7 +36,7 @@ sed -i '/"privateKey"/a "jc": 4, "s1": 86, "h1": 1457645871,' "$WORK/wg-easy-14/
 refused_import "AmneziaWG" "$WORK/wg-easy-14"
 diff "$WORK/before" <(old_files) >"$WORK/diff" || fail "something was written: $(cat "$WORK/diff")"
 
-# What is not damaged is imported beside lines of others.
+# An undamaged file is imported although it has lines of other programs.
 rm -rf "${WORK:?}/wg-easy-14"
 sample wg-easy-14
 echo 'PASSWORD_HASH=$2a$12$I1IP8y6p2PuqfM2VAyEHSeQrCK0k5FqNGPZJ5kHtvT1gKPz3J8nXe' >>"$WORK/wg-easy-14/wg-easy.env"

@@ -15,7 +15,7 @@ mkdir -m 700 /etc/wireguard/keys
 value PrivateKey wg0.conf >/etc/wireguard/keys/wg0.key
 value PresharedKey clients/laptop.conf >/etc/wireguard/keys/laptop.psk
 
-# The tool's file with these commands, whose keys are in files.
+# Writes the tool's file with these commands, and with its keys in files.
 old_server() { # HOOK...
   {
     printf '%s\n' "[Interface]" "Address = 10.20.0.1/24, fd20:1::1/64" "ListenPort = 51821"
@@ -71,13 +71,13 @@ done
 same_before_and_after "only the LAN is open" "$lan" "${hooks[@]}"
 for program in iptables ip6tables; do at h1 $program -P FORWARD ACCEPT; done
 
-# A key that cannot be read, and one that a program prints, are refused, and nothing is touched.
+# A key file that cannot be read, and a key that a program prints, are refused, and no file is changed.
 old_server true
 old_files >"$WORK/before"
 mv /etc/wireguard/keys/wg0.key "$WORK/wg0.key-away"
 refused_import "/etc/wireguard/keys/wg0.key, which cannot be read" /etc/wireguard/wg0.conf --endpoint vpn.example.com
 mv "$WORK/wg0.key-away" /etc/wireguard/keys/wg0.key
 sed -i 's,private-key .*,private-key <(pass wg0),' /etc/wireguard/wg0.conf
-refused_import "write it there as .PrivateKey = KEY" /etc/wireguard/wg0.conf --endpoint vpn.example.com
+refused_import "replace that command by .PrivateKey = KEY" /etc/wireguard/wg0.conf --endpoint vpn.example.com
 sed -i 's,private-key .*,private-key /etc/hostname,' /etc/wireguard/wg0.conf
 refused_import "/etc/hostname: this is not a key" /etc/wireguard/wg0.conf --endpoint vpn.example.com

@@ -1,11 +1,11 @@
-# Words for scenarios about what clients can do before and after an import, sourced after import.bash:
+# Functions that compare the hosts that clients reach before and after an import; sourced after import.bash:
 #
 #   lan l1 --- eth1 h1 eth0 --- r --- net
 #                               |
 #                           h2, h3       one client of the sample on each
 #
-# First the tool's own file is run by the original wg-quick with its commands and the real iptables, then what an import
-# makes of it by linerate. Packets tell who reaches what; the two have to be alike.
+# First the original wg-quick runs the tool's own file, with its commands and the real iptables; then linerate runs the
+# imported file. Packets show which hosts each client reaches; both results must be equal.
 
 need iptables jq nc
 has_original || skip "wg-quick or $ENGINE is not installed"
@@ -20,18 +20,18 @@ matrix_hosts() {
   address lan l1 172.20.77.9/24 fd77::9/64
   address h1 eth1 172.20.77.1/24 fd77::1/64
   ip -n h3 route add default via 192.0.3.1
-  # What does not go through the tunnel goes nowhere in IPv6.
+  # IPv6 packets outside of the tunnel reach no host.
   ip -n h2 -6 route del default
   ip -n lan route add default via 172.20.77.1
   ip -n lan -6 route add default via fd77::1
-  # What a port that is forwarded leads to.
+  # The server behind the forwarded port.
   at h2 nc -lk 8080 >/dev/null 2>&1 &
 }
 
-# What the tool leaves on the host is there, and what it starts at boot has been started.
+# Sets up the host as the tool leaves it, and starts the services that the tool starts at boot.
 tool_starts() { # SAMPLE TUNNEL
   [[ ! -e $SAMPLES/$1/host ]] || cp -a "$SAMPLES/$1/host/." /
-  # Of a host's own files; a container gets this from its runtime, and panels tell their users to do it.
+  # Forwarding: set in a host's own files, by a container's runtime, or by hand, as panels tell their users.
   at h1 sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
   unit ExecStart
   [[ ! -e /etc/iptables/rules.v4 ]] || at h1 iptables-restore /etc/iptables/rules.v4
@@ -48,7 +48,7 @@ unit() { # ExecStart|ExecStop : of the tool's unit for NAT
   [[ ! -e /etc/systemd/system/wg-iptables.service ]] ||
     sed -n "s/^$1=//p" /etc/systemd/system/wg-iptables.service | at h1 bash -e
 }
-# As an import asks for where the tool's rules are outside of its file.
+# Removes rules outside of the tool's file with the commands that the import asks for.
 nat_goes() { # SAMPLE
   if [[ -e /etc/systemd/system/wg-iptables.service ]]; then
     refused_import "systemctl disable --now wg-iptables.service" "$WORK/$1"
@@ -68,7 +68,7 @@ all_goes() { # TUNNEL
   for program in iptables ip6tables; do at h1 $program -F && at h1 $program -t nat -F && at h1 $program -t mangle -F; done
 }
 
-clients_start() { # FILE-OF-h2 FILE-OF-h3 : without their name servers, which are no part of what they reach
+clients_start() { # FILE-OF-h2 FILE-OF-h3 : without DNS, because the matrix resolves no names
   local number=2 file
   for file; do
     (umask 077 && sed '/^DNS/d' "$file" >"/etc/wireguard/old$number.conf")
@@ -84,7 +84,7 @@ clients_end() {
   done
 }
 
-# The first address of a family in a tunnel's file, without its length.
+# Prints the first address of a family in a tunnel's file, without its prefix length.
 in_tunnel() { # 4|6 FILE
   sed -n 's/^Address *= *//p' "$2" | tr -s ', ' '\n' | sed 's,/.*,,; /^fe80/d' |
     if [[ $1 == 4 ]]; then grep -v : | head -n 1; else grep : | head -n 1; fi || true
@@ -92,8 +92,8 @@ in_tunnel() { # 4|6 FILE
 reaches() { # KEY HOST ADDRESS
   [[ -z $3 ]] || ! at "$2" ping -q -c 1 -i 0.3 -w 3 "$3" >/dev/null 2>&1 || echo "$1" >>"$WORK/reached"
 }
-# For each client: the server, the other client, the LAN and the internet, in IPv4 and IPv6; and who gets to the port that
-# is forwarded to the first.
+# Tests whether each client reaches the server, the other client, the LAN and the internet, over IPv4 and IPv6, and which
+# hosts reach the port that is forwarded to the first client.
 matrix() { # SERVER-FILE FILE-OF-h2 FILE-OF-h3
   local server=$1 from own other to pids=()
   : >"$WORK/reached"
@@ -115,7 +115,7 @@ matrix() { # SERVER-FILE FILE-OF-h2 FILE-OF-h3
     printf '%s:%s ' "$from" "${to:-no}"
   done
 }
-# What others do on the machine may delay a packet; what is not reached after a few tries is not reached.
+# A busy machine may delay a packet: a host counts as not reached only after a few attempts.
 expect_matrix() { # WHAT EXPECTED SERVER-FILE FILE-OF-h2 FILE-OF-h3
   local seen
   for _ in 1 2 3 4; do
@@ -125,15 +125,15 @@ expect_matrix() { # WHAT EXPECTED SERVER-FILE FILE-OF-h2 FILE-OF-h3
   expect "$1" "$2 " "$seen"
 }
 
-# Clients reach the same before and after. FAMILIES is 4 or 46; EXPECTED is only needed where the old tool did not let all
-# clients reach everything but the port.
+# Checks that clients reach the same hosts before and after the import. FAMILIES is 4 or 46. Without EXPECTED, all clients
+# must reach all hosts, and no host the port.
 same_matrix() { # SAMPLE NUMBER-OF-CLIENTS FAMILIES FILE-OF-h2 FILE-OF-h3 [EXPECTED]
   local sample=$1 count=$2 v=$3 folder=$SAMPLES/$1 conf tunnel expected files
   conf=$(find "$folder" -name wg0.conf -o -name wghub.conf)
   tunnel=$(basename "$conf" .conf)
   files=("$folder/$4" "$folder/$5")
   expected=${6:-"h2 server:$v h2 other:$v h2 lan:$v h2 internet:$v h3 server:$v h3 other:$v h3 lan:$v h3 internet:$v net port:no"}
-  # wg-quick stops at settings without a value, which the panels' templates have; they never let it read them.
+  # The panels' templates have settings without a value, which make wg-quick fail. The panels never run it on such files.
   (umask 077 && sed -E '/^[A-Za-z]+ *= *$/d' "$conf" >"/etc/wireguard/$tunnel.conf")
   tool_starts "$sample" "$tunnel"
   clients_start "${files[@]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 240
-# Rules that let only some clients through are kept as they are by an import: who reaches what is the same before and after. A client can be added where the server's address has no length.
+# An import keeps rules that let only some clients through: each client reaches the same hosts before and after. A client can be added if the server's address has no prefix length.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/import.bash"

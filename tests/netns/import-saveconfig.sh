@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # timeout: 180
 # A server of the original wg-quick with SaveConfig: the clients that had connected when it went down have an Endpoint in
-# its file. They are clients after the import, none of their addresses is in the file, then or after `save`, and they
-# connect from elsewhere; the other site stays as it is.
+# its file. After the import they are clients and can connect from other addresses, and the file has no Endpoint of theirs, not
+# even after `save`; the other site is unchanged.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/import.bash"

@@ -41,7 +41,7 @@ for who in linerate wg-quick; do
   said "the prefix that is not excluded" "2000::/3"
   away $who
 
-  say "$who: one while the tunnel is up, and a file that has changed"
+  say "$who: an advertisement while the tunnel is up, and a changed file"
   good $who up wg1
   pings h1 10.9.0.2
   says 2000::/3 2001:db8:7::/64

@@ -48,7 +48,7 @@ mount -t tmpfs -o mode=0755 tmpfs /run
 mkdir -p /run/netns
 WORK=/run/scenario
 mkdir -m 700 "$WORK"
-# What programs keep there is no other scenario's.
+# Each scenario has a folder of its own for files that programs keep.
 if mkdir -p -m 700 /var/lib/linerate 2>/dev/null; then mount -t tmpfs -o mode=0700 tmpfs /var/lib/linerate; fi
 
 # --- verdicts --------------------------------------------------------------------------------------------

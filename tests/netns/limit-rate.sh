@@ -36,7 +36,7 @@ flood() { # down|up BITS
   server=$!
   wait_for 5 "iperf3 -s on $to" listens "$to" 5201
   began=$(now_ms) before=$(of_laptop transfer $column)
-  # What iperf3 says of its end may be among what is dropped.
+  # The dropped packets may include iperf3's report at its end.
   ip netns exec $from timeout 20 iperf3 -u -c $at -p 5201 -b 40M -l 1300 -t 2 >>"$SCENARIO_LOGS/iperf.log" 2>&1 || true
   expect_at_most "bytes $1 at $2 bit/s" "$(bound "$2" $(($(now_ms) - began)))" $(($(of_laptop transfer $column) - before))
   expect_at_least "packets dropped for it" 1 $(($(over_rate) - drops))
@@ -90,7 +90,7 @@ good linerate up wg0
 wait_for 10 "the laptop to be back" on laptop ping -n -q -c 1 -W 1 10.7.4.1
 flood up 1000000
 
-say "what is no rate is refused, and changes nothing"
+say "an invalid rate is refused, and changes nothing"
 cp /etc/wireguard/wg0.conf "$WORK/before.conf"
 for rate in 0 0/5M 1T 20MB 20Mbit -5 5M/ ''; do
   no_client set laptop "--rate=$rate"

@@ -38,7 +38,7 @@ wait $!
 wait_for 10 "the tunnel to work again" on h1 ping -n -q -c 1 -W 1 10.9.0.2
 pings h2 10.9.0.1
 
-# A port that the system chose stays, unless another program takes it while the link is down.
+# The port that the system chose is kept, unless another program takes it while the link is down.
 on h1 wg set wg1 listen-port 0
 port=$(on h1 wg show wg1 listen-port)
 link_down h1 wg1
@@ -57,7 +57,7 @@ wait_for 5 "it to be open" listens_udp h1 "$(on h1 wg show wg1 listen-port)"
 kill "$other"
 pings h1 10.9.0.2
 
-# The kernel makes no link-local address, also after it went down.
+# The kernel makes no link-local address, not even after the link went down and up.
 link_local() { ip -n h1 -o addr show dev wg3 scope link; }
 daemon h1 wg3
 ip -n h1 addr add fd03::1/64 dev wg3 nodad

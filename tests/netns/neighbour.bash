@@ -69,7 +69,7 @@ dhcp_client() { # HOST DEVICE : gets an address, and stays for renewals
 }
 renew() { kill -USR1 "$DHCP_PID"; }
 
-# --- what leaves h1 outside the tunnel -----------------------------------------------------------------------
+# --- packets that leave h1 outside the tunnel ----------------------------------------------------------------
 
 # Counts packets that arrive at h2, except for the tunnel's datagrams, DHCP and neighbour discovery. Packets to private and
 # link-local networks count as `names` (port 53 or 853) or `local`, all others as `beyond`.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 180
-# The file of a server that was copied from a host whose uplink is eth0 to one where it is e1, with an address without a length,
-# and with a key that a command sets: what is missing is said, the advice mends it, and the server can be removed.
+# A server's file is copied from a host with the uplink eth0 to one with e1, has an address without a prefix length, and a command
+# sets its key: each message names what is missing, its remedy works, and the server can be removed.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/servers.bash"
@@ -48,15 +48,15 @@ pings laptop 198.51.100.2
 no_server set --pool fd00:13::1/64
 said "why not" "write fd00:13::/64"
 server set --pool fd00:13::/64
-said "who has an address of it" "clients that are there keep their addresses"
+said "clients of the missing family" "present clients keep their addresses"
 wait_for 5 "the interface's address of the other family" eval '[[ $(ip -n h1 -6 -o addr show dev wg0 scope global) == *fd00:13::1/64* ]]'
 good linerate client add phone
 said "its addresses" "added phone with 10.13.13.3, fd00:13::3"
 pings laptop 198.51.100.2
-say "the address that client files name is another host's"
+say "client files name another host's address"
 sed -i "s/^#! PublicEndpoint.*/#! PublicEndpoint = 203.0.113.9/" $file
 good linerate client add tablet
-said "where clients are sent" "client files name 203.0.113.9, and this host has 203.0.113.5.*server set --endpoint 203.0.113.5"
+said "the wrong address in client files" "client files name 203.0.113.9, and this host has 203.0.113.5.*server set --endpoint 203.0.113.5"
 server set --endpoint 203.0.113.5
 at laptop "$LINERATE" down "$WORK/wg9.conf" 2>>"$SCENARIO_LOGS/said.log"
 

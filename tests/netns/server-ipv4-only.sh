@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 120
-# A server on a host with IPv4 alone: a full tunnel takes the clients' IPv6, too, and answers it with an error. Where it cannot,
-# since IPv6 is off or was not wanted, `init` and `client add` say that IPv6 goes past the tunnel, and the remedy mends it.
+# A server on a host with IPv4 only: a full tunnel takes the clients' IPv6 as well, and answers it with an error. If the tunnel
+# has no IPv6, because it is off or `--no-ipv6` was given, `init` and `client add` warn of IPv6 past the tunnel; the remedy works.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/servers.bash"
@@ -9,7 +9,7 @@ source "$(dirname "$0")/doctor.bash"
 need jq nft
 
 internet
-# What of the laptop's IPv6 comes past its tunnel.
+# The laptop's IPv6 packets that go past its tunnel.
 on laptop nft 'add table inet watch; add counter inet watch past; add chain inet watch out { type filter hook output priority 0; }'
 on laptop nft 'add rule inet watch out oifname l1 ip6 daddr 2001:db8:3::2 counter name past'
 past() { on laptop nft -j list counter inet watch past | jq '.nftables[] | .counter? // empty | .packets'; }
@@ -46,7 +46,7 @@ asks 198.51.100.2
 
 say "no way out for IPv6"
 server init
-said "what becomes of IPv6" "no default route for IPv6.*answered with an error.*--no-ipv6"
+said "the warning about IPv6" "no default route for IPv6.*answered with an error.*--no-ipv6"
 healthy "a server for IPv4" h1 wg0
 client phone
 quiet "IPv6 is in the tunnel"
@@ -62,7 +62,7 @@ removed
 
 say "no IPv6 in the tunnel, as was wished, or as an import has it"
 server init --no-ipv6
-said "what becomes of IPv6" "IPv6 of clients goes past the tunnel"
+said "the warning about IPv6" "IPv6 traffic of clients goes past the tunnel"
 client phone
 of_client "where IPv6 goes" "IPv6 .* past the tunnel.*server set --pool fd[0-9a-f:]+::/64"
 allows "what the phone sends" "0.0.0.0/0"
@@ -88,7 +88,7 @@ say "IPv6 is off"
 on h1 sysctl -qw net.ipv6.conf.{all,default,e1,lo}.disable_ipv6=1
 asks 198.51.100.2 2001:db8:3::2
 server init
-said "what becomes of IPv6" "IPv6 is off on this host.*past the tunnel.*client-allowed-ips 0.0.0.0/0,::/0"
+said "the warning about IPv6" "IPv6 is off on this host.*past the tunnel.*client-allowed-ips 0.0.0.0/0,::/0"
 healthy "a server where IPv6 is off" h1 wg0
 client phone
 of_client "where IPv6 goes" "IPv6 .* past the tunnel.*client-allowed-ips 0.0.0.0/0,::/0"
@@ -106,7 +106,7 @@ removed
 say "the kernel shows no IPv6"
 mount -t tmpfs tmpfs /proc/sys/net/ipv6
 server init
-said "what becomes of IPv6" "IPv6 is off on this host"
+said "the warning about IPv6" "IPv6 is off on this host"
 client phone
 allows "what the phone sends" "0.0.0.0/0"
 laptop up

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 120
-# A server on a host with IPv6 alone: clients reach it, its IPv6 is the internet's, and `init` and `client add` say what is missing
-# over IPv4. The default route may be a router's advertisement that comes after `up`; IPv4 may be there by a CLAT alone (RFC 6877).
+# A server on a host with IPv6 only: clients reach it and the IPv6 internet, and `init` and `client add` warn about IPv4. The
+# default route may come from a router advertisement after `up`; a CLAT may provide IPv4 (RFC 6877).
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/servers.bash"
@@ -14,7 +14,7 @@ ip -n h1 route del default
 ip -n h1 address flush dev e1 scope global
 address h1 e1 2001:db8:1::5/64
 ip -n h1 -6 route replace default via 2001:db8:1::1
-# DNS64: the address of a name that has none of IPv6 is one of NAT64's prefix, which is on web here.
+# DNS64: a name without an IPv6 address gets one of NAT64's prefix, which is routed to web here.
 address web w1 64:ff9b::c633:6402/128
 ip -n inet -6 route add 64:ff9b::/96 via 2001:db8:3::2
 on web dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --bind-interfaces --user=root \
@@ -24,18 +24,18 @@ laptop() { at laptop timeout 60 "$LINERATE" "$1" "$WORK/wg9.conf" >>"$SCENARIO_L
 resolved() { at laptop timeout 20 getent ahostsv6 www.example.com | awk '{ print $1; exit }'; }
 removed() { server remove --yes && is_gone wg0; }
 
-say "with nothing but the command"
+say "init without options"
 echo "nameserver 2001:db8:3::2" >"$WORK/etc/resolv.conf"
 server init
-said "where it is reached" "clients reach it at \[2001:db8:1::5\]:51820"
-said "who does not reach it" "networks without IPv6 do not reach it"
-said "what clients do not reach" "no default route for IPv4.*DNS64.*server set --dns"
+said "the server's endpoint" "clients reach it at \[2001:db8:1::5\]:51820"
+said "clients without IPv6" "networks without IPv6 do not reach this server"
+said "the missing IPv4 route, from init" "no default route for IPv4.*DNS64.*server set --dns"
 healthy "a server for IPv6" h1 wg0
 good linerate client add phone --output "$WORK/wg9.conf"
-said "what it does not reach" "no default route for IPv4.*DNS64"
+said "the missing IPv4 route, from client add" "no default route for IPv4.*DNS64"
 expect "the endpoint" "Endpoint = [2001:db8:1::5]:51820" "$(grep ^Endpoint "$WORK/wg9.conf")"
 expect "the name servers" "DNS = 2001:db8:3::2" "$(grep ^DNS "$WORK/wg9.conf")"
-expect "what it sends" "AllowedIPs = 0.0.0.0/0, ::/0" "$(grep ^AllowedIPs "$WORK/wg9.conf")"
+expect "the client's AllowedIPs" "AllowedIPs = 0.0.0.0/0, ::/0" "$(grep ^AllowedIPs "$WORK/wg9.conf")"
 laptop up
 pings laptop 2001:db8:3::2
 expect "a name" 64:ff9b::c633:6402 "$(resolved)"
@@ -59,7 +59,7 @@ ip -n h1 -6 route add default via 2001:db8:1::1 proto ra
 laptop up
 wait_for 20 "IPv6 to be forwarded" at laptop ping -n -c 1 -W 1 2001:db8:3::2
 healthy "an advertised default route" h1 wg0
-say "with another link that may be the uplink, it is not taken; the doctor says so, and its advice mends it"
+say "if another link may be the uplink, the advertised route is not used; the doctor's remedy works"
 cable h1 e9 web w9
 restarted
 ip -n h1 -6 route add default via 2001:db8:1::1 proto ra
@@ -83,4 +83,4 @@ cable h1 clat0 web w9
 address h1 clat0 192.0.0.1/32
 ip -n h1 route add default dev clat0
 server init --no-start
-said "where it is reached" "clients reach it at \[2001:db8:1::5\]:51820"
+said "the server's endpoint" "clients reach it at \[2001:db8:1::5\]:51820"

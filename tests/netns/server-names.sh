@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 180
-# A client of a new server resolves names through a full tunnel: by the host's own name servers, also those behind
-# systemd-resolved's stub, public or in the network that the host is in. Where there is none, `init` and `client add` say so.
+# A client of a new server resolves names through a full tunnel: by the host's own name servers, public or in the host's
+# network, also those behind systemd-resolved's stub. If the host has none, `init` and `client add` say so.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/servers.bash"
@@ -19,7 +19,7 @@ name_server() { # HOST ADDRESS...
 }
 name_server web 198.51.100.2 2001:db8:3::2
 name_server inet 192.168.1.1
-# The laptop's own name server is on its LAN, where nobody answers.
+# The laptop's own name server is an address on its LAN without a host.
 asks() { # NAME-SERVERS : /etc/resolv.conf
   printf 'nameserver %s\n' "$@" >"$WORK/etc/resolv.conf"
 }
@@ -53,7 +53,7 @@ server init
 rm -r /run/systemd
 phone "the router's" "192.168.1.1"
 
-say "none that a client could ask"
+say "no name server that a client could reach"
 asks 127.0.0.1
 server init --no-start
 said "what is missing" "clients get no name server.*server set --dns"

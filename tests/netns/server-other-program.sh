@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 300
-# A server whose tunnel the original wg-quick brought up, with wireguard-go and with linerated: a client that is disabled
-# or removed is not let in any more, one that is added is, and what only linerate does is said and fails.
+# The original wg-quick has brought up a server's tunnel, with wireguard-go and with linerated: a client that is disabled or
+# removed can no longer connect, an added one can, and a command fails and says so if it sets what only linerate enforces.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/servers.bash"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 120
-# `client add` where no address is free, where the server has no network for clients (an address without a length, /31, /127), and
-# where the tunnel has one family: what is missing is said, and the command that is named mends it.
+# `client add` without a free address, without a network for clients (an address without a prefix length, /31, /127) and with one
+# IP family in the tunnel: each message names a command, and that command works.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/servers.bash"
@@ -48,21 +48,21 @@ has_file "10.7.4.1/24, fd00:7::1/126" "#! Masquerade = both"
 add one
 add two
 bad linerate client add three
-said "what is full" "fd00:7::/126 is full"
+said "the full network" "fd00:7::/126 is full"
 cmp -s <(grep -c '^\[Peer\]' /etc/wireguard/wg0.conf) <(echo 2) || fail "a client was added"
 advised
 add three
 works three 198.51.100.2 2001:db8:3::2
 gone
 
-say "wider is not free"
+say "the wider network is not free"
 has_file "10.7.4.1/30" "#! Masquerade = ipv4"
 add one
 ip -n h1 route add 10.7.4.4/30 via 203.0.113.1
 bad linerate client add two
-said "what is full" "10.7.4.0/30 is full"
+said "the full network" "10.7.4.0/30 is full"
 bad linerate server set --pool 10.7.4.0/29
-said "what is in the way" "uses 10.7.4.4/30. Remove that, or free addresses"
+said "the network in the way" "uses 10.7.4.4/30. Remove it there, or free addresses"
 ip -n h1 route del 10.7.4.4/30
 server set --pool 10.7.4.0/29
 add two
@@ -82,7 +82,7 @@ for address in 10.7.4.1 10.7.4.1/31 fd00:7::1 fd00:7::1/127; do
 done
 has_file 10.7.4.0/31
 no_server set --pool 10.7.4.0/24
-said "why not" "choose one that begins before it"
+said "the reason" "choose a network that begins before it"
 gone
 
 say "one family"
@@ -90,7 +90,7 @@ for family in 4 6; do
   [[ $family == 4 ]] && address=10.7.4.1/24 other=6 || { address=fd00:7::1/64 && other=4; }
   has_file $address "#! Masquerade = ipv$family"
   add one
-  said "what goes past the tunnel" "IPv$other of clients goes past the tunnel"
+  said "the family that goes past the tunnel" "IPv$other traffic of clients goes past the tunnel"
   advised
   add two
   if grep -q "past the tunnel" "$WORK/said"; then fail "both are in the tunnel: $(cat "$WORK/said")"; fi
@@ -98,14 +98,14 @@ for family in 4 6; do
   gone
 done
 
-say "name servers of a family that the host has no way for"
+say "name servers of a family for which the host has no default route"
 has_file "10.7.4.1/24, fd00:7::1/64" "#! Masquerade = both" "#! ClientDNS = 198.51.100.2"
 ip -n h1 route del default
 add one
-said "what clients do not find" "clients find no name.*198.51.100.2.*server set --dns"
+said "the unreachable name server" "clients cannot resolve names.*198.51.100.2.*server set --dns"
 server set --dns 198.51.100.7
-said "what clients do not find" "clients find no name.*198.51.100.7"
+said "the unreachable name server" "clients cannot resolve names.*198.51.100.7"
 server set --dns 2001:db8:3::2
-if grep -q "no name" "$WORK/said"; then fail "there is one that clients reach: $(cat "$WORK/said")"; fi
+if grep -q "cannot resolve names" "$WORK/said"; then fail "clients reach one of the name servers: $(cat "$WORK/said")"; fi
 add two
-if grep -q "no name" "$WORK/said"; then fail "there is one that clients reach: $(cat "$WORK/said")"; fi
+if grep -q "cannot resolve names" "$WORK/said"; then fail "clients reach one of the name servers: $(cat "$WORK/said")"; fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 120
-# An uplink that gets another name while it is up, or between two starts, and one that goes and comes back, as USB sticks do: clients
-# reach the internet again, with `Gateway = auto` and with a name; a name that is gone is said, and the remedy mends it.
+# The uplink is renamed, while it is up or between two starts, or is unplugged and plugged in again, like a USB stick. Clients
+# reach the internet again, with `Gateway = auto` and with a name. A missing interface is reported, and the remedy works.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/servers.bash"
@@ -81,7 +81,7 @@ healthy "gone and back" h1 wg0
 restarted renamed eth0 ens18
 grep -q "no interface eth0.*Gateway = auto" "$WORK/of-up" || fail "up does not say that the name is gone: $(cat "$WORK/of-up")"
 good linerate client add tablet --output "$WORK/tablet.conf"
-said "the name that is gone" "no interface eth0.*Gateway = auto"
+said "the missing interface" "no interface eth0.*Gateway = auto"
 no_ping laptop 198.51.100.2
 gateway auto
 good linerate reload wg0

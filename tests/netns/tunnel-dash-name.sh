@@ -5,7 +5,7 @@ source "$(dirname "$0")/tunnel-files.bash"
 
 hosts_with_files
 printf '%s\n' "127.0.0.1 localhost" "192.0.2.2 h2.example.com" >"$WORK/etc/hosts"
-# What is asked of them is written down; as systemd's, ours ends at an option that it does not know.
+# Logs the arguments of these programs. Like systemd's resolvectl, this one fails at an unknown option.
 for program in resolvectl resolvconf; do
   cat >"$WORK/bin/$program" <<'PROGRAM'
 #!/bin/bash

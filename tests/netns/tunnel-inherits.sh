@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 120
-# What runs on keeps nothing of the command that has started it: descriptors, pipes, terminal, folder, umask, environment.
+# Daemons and supervisors inherit nothing from the command that starts them: descriptors, pipes, terminal, folder, umask, environment.
 source "$(dirname "$0")/lib.sh"
 need flock nc script
 source "$(dirname "$0")/tunnel-files.bash"
@@ -75,7 +75,7 @@ before=$(daemon_of wg1)
 kill -KILL "$before"
 another() { local pid && pid=$(daemon_of wg1) && [[ $pid != "$before" ]]; }
 wait_for 10 "another daemon" another
-# Until it says that it is ready it has a pipe to the supervisor.
+# The daemon has a pipe to the supervisor until it reports that it is ready.
 has_no_pipe() { ! find "/proc/$(daemon_of wg1)/fd" -lname 'pipe:*' | grep -q .; }
 wait_for 10 "the new daemon to be ready" has_no_pipe
 keeps_nothing "started again" "$(daemon_of wg1)"
@@ -94,7 +94,7 @@ env --ignore-signal=CHLD "${tool[@]}" up wg1 >"$WORK/said" 2>&1 || fail "up: $(t
 env --ignore-signal=CHLD "${tool[@]}" down wg1 >"$WORK/said" 2>&1 || fail "down: $(tail -n 1 "$WORK/said")"
 is_down
 
-say "the command of linerate run has what the caller had, and its daemon has not"
+say "the command of linerate run inherits the caller's descriptors, and its daemon does not"
 ENDPOINT=192.0.2.2:50002 tunnel_file wg1 10.9.0.2/32
 (exec 9>"$WORK/lock" && cd "$WORK/folder" && exec "${tool[@]}" run /etc/wireguard/wg1.conf -- sh -c 'echo here >&9; sleep 1000') >"$WORK/said" 2>&1 &
 command=$!

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # timeout: 120
-# A tunnel whose interface is renamed, or moved to another network namespace, before it is up, by its own file, or later: each command says where it is, `down` ends it, and `up` does not begin a second one.
+# A tunnel whose interface is renamed or moved to another network namespace, by a hook or later: each command names the place, `down` takes the tunnel down, and `up` refuses to start a second one.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 
 hosts_with_files
 host b
-# The kernel gives a link its link-local address when it likes.
+# The kernel adds a link's link-local address at any time.
 settled() { state | sed -e 's| fe80::[^ ]*||' -e 's| *$||' -e '/^\(local \|multicast \|anycast \)\?\(fe80\|ff00\):/d'; }
 stays() { # WHO VERB NAME WORDS : refused, and nothing has changed
   local before daemon
@@ -48,7 +48,7 @@ for who in linerate wg-quick; do
   said "status wg9" "wg9 is the interface of the tunnel wg1"
   bad linerate status wg1 --check
   said "status wg1" "its interface is called wg9"
-  say "$who: what was said helps"
+  say "$who: the command in the message works"
   ip -n h1 link set dev wg9 name wg1
   good linerate reload wg1
   pings h1 10.9.0.2
@@ -89,7 +89,7 @@ for who in linerate wg-quick; do
   pings b 10.9.0.2
   down $who
 
-  say "$who: moved by PreUp, or renamed: there is nothing to set up, and nothing stays"
+  say "$who: moved or renamed by PreUp: up fails and leaves nothing behind"
   for hook in "ip link set %i netns b" "ip link set %i name wg9"; do
     tunnel_file wg1 10.9.0.0/24,fd09::/64 "PreUp = $hook"
     bad $who up wg1

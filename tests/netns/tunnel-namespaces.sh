@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
 # timeout: 120
-# Two network namespaces that share /run: a tunnel is that of the namespace where it was brought up. From the other one no command changes it, forgets it or claims to have done so.
+# Two network namespaces share /run: a tunnel belongs to the namespace in which it was brought up. From the other one, no command changes it, removes its ledger or reports success.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 
 hosts_with_files
 host b
-in_b() { # WHO VERB NAME : as `bad', in b
+in_b() { # WHO VERB NAME : as `bad`, in b
   local who=() status=0
   [[ $1 == linerate ]] || who=("$1")
   at b timeout "$TURN_LIMIT" "$LINERATE" "${who[@]}" "${@:2}" >"$WORK/said" 2>&1 || status=$?
   { echo "--- in b, $*: $status" && cat "$WORK/said"; } >>"$SCENARIO_LOGS/said.log"
   ((status != 0)) || fail "in b, $*: expected a failure, it succeeded: $(tail -n 5 "$WORK/said" | tr '\n' ' ')"
 }
-# The kernel gives a link its link-local address when it likes.
+# The kernel adds a link's link-local address at any time.
 settled() { state | sed -e 's| fe80::[^ ]*||' -e 's| *$||' -e '/^\(local \|multicast \|anycast \)\?\(fe80\|ff00\):/d'; }
-# All of h1 and b that may not change, with who runs.
+# Prints all state of h1 and b that must not change, with the running processes.
 all() {
   settled
   ip -n b -br link
@@ -44,7 +44,7 @@ for who in linerate wg-quick; do
   at b "$LINERATE" status wg1 >"$WORK/said"
   said "status in b" "it belongs to another network namespace \(h1\)"
 
-  say "$who: a file of its own there, and an interface of that name"
+  say "$who: the other namespace has a file and an interface of that name"
   tunnel_file wg1 10.9.0.2/32 "ListenPort = 50077"
   refused $who up "belongs to another network namespace"
   ip -n b link add wg1 type veth peer name other
@@ -79,7 +79,7 @@ ip -n b link delete wg1
 alive wg1 || fail "the daemon in h1 has ended"
 stop_daemon wg1
 
-say "a namespace that is gone, as after a restart of a container: up begins anew, and changes nothing that only looks alike"
+say "a namespace that is gone, as after a restart of a container: up starts anew, and does not change similar state of other tunnels"
 tunnel_file wg1 0.0.0.0/0,::/0
 tunnel_file wg3 0.0.0.0/0 "FwMark = 0x2e2c" "Table = auto"
 host c

@@ -30,7 +30,7 @@ named "a control character" $'s/^MTU = /MTU = \e/' 'U\+001B escape at column 7'
 named "a setting of ours that would be a comment" "s/^#! Kill/#!${nbsp}Kill/" 'KillSwitch is not set.*U\+00A0 no-break space at column 3'
 named "and by a letter" "s/^#! Kill/#! K${cyrillic_i}ll/" 'KillSwitch is not set.*U\+0456 Cyrillic letter that looks like `i` at column 5'
 
-say "in comments and names they are nobody's business"
+say "in comments and names they are accepted"
 tunnel_file wg1 10.9.0.2/32
 sed -i "s/^\[Peer\]/# Zo\xc3\xab's${nbsp}router\n&\n# Name = Zo\xc3\xab/" $file
 good linerate up wg1

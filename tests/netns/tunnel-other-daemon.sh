@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
 # timeout: 120
-# The daemon of a tunnel died, and another one has its name: no command touches what linerate did not start, or says so.
+# A tunnel's daemon has died, and another program's daemon has its name: no command changes the other tunnel without saying so.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 need wireguard-go
 
 hosts_with_files
-on_top() { # PROGRAM : a daemon of somebody else, with an interface that is up
+on_top() { # PROGRAM : starts another program's daemon, with an interface that is up
   at h1 "$1" wg1 >/dev/null 2>&1
   wait_for 5 "$1 to answer" answers h1 wg1
   ip -n h1 address add 10.20.0.1/24 dev wg1
   ip -n h1 link set wg1 up
   wait_for 5 "its port" eval '[[ $(at h1 wg show wg1 listen-port) != 0 ]]'
 }
-theirs() { # of the other one
+theirs() { # prints the other tunnel's state
   stat -c %i /run/wireguard/wg1.sock
-  ip -n h1 -4 -o address show dev wg1 # the state of the link-local one changes
+  ip -n h1 -4 -o address show dev wg1 # without IPv6: the state of the link-local address changes
   ip -n h1 route show dev wg1
   at h1 wg showconf wg1
 }
@@ -40,7 +40,7 @@ for program in "$TUNNEL_DAEMON" wireguard-go; do
     bad linerate status wg1 --check
     said "status" "$other"
     bad $who down wg1
-    said "down" "wg1 is $other, and is as it was: what was left of .*wg1.conf is removed"
+    said "down" "wg1 is $other; it was left running. The remains of the tunnel of .*wg1.conf were removed"
     untouched down
     [[ ! -e /run/linerate/wg1.json ]] || fail "down has left the ledger"
     [[ $(ip -n h1 rule) != *suppress* ]] || fail "down has left rules"

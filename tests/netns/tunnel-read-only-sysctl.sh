@@ -23,7 +23,7 @@ for who in linerate wg-quick; do
   is_gone wg1
   as_before "$who down"
 
-  say "$who: with a strict filter it is needed"
+  say "$who: with a strict filter the sysctl is needed"
   umount /proc/sys
   on h1 sysctl -qw net.ipv4.conf.e1.rp_filter=1
   read_only

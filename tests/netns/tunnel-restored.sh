@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 240
-# What others remove of a tunnel is told by `status`, restored by `reload` and, of a full tunnel, by its supervisor.
+# Other programs remove settings of a tunnel: `status` reports it, and `reload` and a full tunnel's supervisor restore them.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 
@@ -11,7 +11,7 @@ ip -n h1 -6 route add default via 2001:db8::2
 count h2 in beside iifname e2 ip daddr 203.0.113.7
 count h2 in beside6 iifname e2 ip6 daddr 2001:db8:7::7
 
-# What is removed, as others do it.
+# The removals, as other programs make them.
 rules() { # a restart of systemd-networkd removes all rules that it does not know
   local family priority
   for family in -4 -6; do
@@ -92,7 +92,7 @@ is_gone wg1
 expect "the other's name server" "nameserver 192.0.2.9" "$(cat /etc/resolv.conf)"
 : >"$WORK/etc/resolv.conf"
 
-say "what the file's own hooks remove stays removed"
+say "settings that the file's own hooks remove stay removed"
 tunnel_file wg1 0.0.0.0/0,::/0 'PostUp = ip -6 route del default dev %i table $(ip -6 route show table all default dev %i | sed "s/.* table \([0-9]*\).*/\1/")'
 good wg-quick up wg1
 sorted_state >"$WORK/up"

@@ -110,6 +110,7 @@
 //! 1420 bytes on the Zen 5, the ratio was 2.6 with AVX-512.
 
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 #[allow(unsafe_code)]
 mod arch;

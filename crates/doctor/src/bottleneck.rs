@@ -108,7 +108,6 @@ pub struct RoundTrips {
 pub struct Thread {
     /// `the sending daemon`, `the receiving daemon`.
     pub of: &'static str,
-    /// Its name.
     pub name: String,
     /// How much of one core it used, 0 to 1.
     pub share: f64,

@@ -12,7 +12,6 @@ use crate::firewall::Ruleset;
 /// All that the rules know.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// The tunnel.
     pub tunnel: Tunnel,
     /// The other tunnels of this host.
     pub others: Vec<OtherTunnel>,
@@ -66,11 +65,9 @@ pub struct Tunnel {
     pub not_listening: bool,
     /// The process that has the port.
     pub port_holder: Option<String>,
-    /// A hook failed.
     pub hook_failed: bool,
     /// The UDP port that it listens on, or wants to.
     pub listen_port: u16,
-    /// The MTU.
     pub mtu: u32,
     /// The mark of its own datagrams.
     pub fwmark: u32,
@@ -88,9 +85,7 @@ pub struct Tunnel {
     pub protection: Protection,
     /// Allowed IPs that the file gives to more than one peer.
     pub allowed_ips_twice: Vec<IpNet>,
-    /// Its public key.
     pub public_key: Option<String>,
-    /// The peers.
     pub peers: Vec<Peer>,
     /// The daemon's counters; empty for the kernel's tunnels and for daemons without them.
     pub counters: Counters,
@@ -132,9 +127,7 @@ pub struct Protection {
 pub struct Peer {
     /// Its name, or its public key.
     pub label: String,
-    /// Its public key.
     pub public_key: String,
-    /// Its endpoint.
     pub endpoint: Option<SocketAddr>,
     /// The name of the endpoint, if the file has one.
     pub endpoint_name: Option<String>,
@@ -150,7 +143,6 @@ pub struct Peer {
     pub handshake_age_before: Option<Duration>,
     /// Seconds between keepalives; 0 for none.
     pub keepalive: u16,
-    /// It has a preshared key.
     pub has_preshared_key: bool,
     /// Bytes sent to it that it need not have answered yet: those before the examination, and the most recent ones.
     pub sent_before: u64,
@@ -158,7 +150,6 @@ pub struct Peer {
     pub sent: u64,
     /// Bytes received from it.
     pub received: u64,
-    /// Its allowed IPs.
     pub allowed_ips: Vec<IpNet>,
     /// `Destinations`: the only prefixes that it may reach; empty: it may reach all.
     pub destinations: Vec<IpNet>,
@@ -228,7 +219,6 @@ pub struct Probe {
 pub struct OtherTunnel {
     /// Its interface.
     pub name: String,
-    /// Its port.
     pub listen_port: u16,
     /// The allowed IPs of its peers.
     pub allowed_ips: Vec<IpNet>,
@@ -237,7 +227,6 @@ pub struct OtherTunnel {
 /// The host's network.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
-    /// Its links.
     pub links: Vec<Link>,
     /// The routes over the tunnel, but for those that come with its addresses.
     pub tunnel_routes: Vec<IpNet>,
@@ -265,7 +254,6 @@ pub struct Host {
     pub counters: Counters,
     /// Datagrams that the tunnel's sockets dropped because their buffers were full.
     pub socket_drops: Counters,
-    /// The name servers.
     pub name_servers: Vec<(IpAddr, Option<Way>)>,
     /// How far the clock is behind something that exists already: which, and by how much.
     pub clock_behind: Option<(String, Duration)>,
@@ -301,15 +289,11 @@ pub struct RoutePast {
 /// A link.
 #[derive(Clone, Debug, Default)]
 pub struct Link {
-    /// Its name.
     pub name: String,
-    /// Its MTU.
     pub mtu: u32,
-    /// Whether it is up.
     pub up: bool,
     /// Whether it is a tunnel, of WireGuard or of another program.
     pub is_tunnel: bool,
-    /// Its addresses.
     pub addresses: Vec<IpNet>,
     /// How many receive queues it has.
     pub receive_queues: usize,

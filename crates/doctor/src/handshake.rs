@@ -289,7 +289,7 @@ fn port_blocked(evidence: &Evidence, silent: &[&Peer]) -> Option<Finding> {
     let mut obstacles: Vec<&Obstacle> = if waits { evidence.host.port_obstacles.iter().collect() } else { answers };
     let connected: Vec<&Peer> = tunnel.peers.iter().filter(|peer| waits && peer.is_alive()).collect();
     if !connected.is_empty() {
-        // A doubt is refuted by whoever came in. Those that come in elsewhere may be the only ones that shall.
+        // A connected peer proves that the firewall lets peers in. One on another link proves nothing for the uplink.
         obstacles.retain(|obstacle| obstacle.is_certain);
         let over = |peer: &&Peer| evidence.host.uplink.clone().map(Way::Device) == peer.endpoint_way;
         if !connected.iter().filter(|peer| begins(peer)).all(over) {
@@ -304,7 +304,7 @@ fn port_blocked(evidence: &Evidence, silent: &[&Peer]) -> Option<Finding> {
     Some(finding.with(severity))
 }
 
-/// The verb, the reason, the remedy, and the severity of what is in the way; none if nothing is.
+/// Returns the verb, the reason, the remedy and the severity for the worst obstacle; `None` without obstacles.
 pub(crate) fn told(mut obstacles: Vec<&Obstacle>) -> Option<(&'static str, String, String, Severity)> {
     obstacles.sort_by_key(|obstacle| (!obstacle.is_certain, obstacle.family == Some(AddressFamily::V6)));
     let worst = *obstacles.first()?;

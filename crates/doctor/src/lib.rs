@@ -48,9 +48,9 @@ pub fn security(evidence: &Evidence) -> Vec<Finding> {
     findings
 }
 
-/// So many peers are listed with the same finding; of more only their names.
-const LISTED: usize = 8;
-const NAMED: usize = 50;
+/// Peers that are listed with the same finding, and further peers of which only the names are listed.
+const MAX_LISTED_PEERS: usize = 8;
+const MAX_NAMED_PEERS: usize = 50;
 
 /// The findings, with one for all peers above the first few of each kind.
 fn shortened(findings: Vec<Finding>) -> Vec<Finding> {
@@ -60,7 +60,7 @@ fn shortened(findings: Vec<Finding>) -> Vec<Finding> {
         let count = seen.entry((finding.id, finding.severity)).or_default();
         *count += usize::from(finding.peer.is_some());
         match (&finding.peer, *count) {
-            (Some(peer), count) if count > LISTED => {
+            (Some(peer), count) if count > MAX_LISTED_PEERS => {
                 let last = kept
                     .iter()
                     .rposition(|kept: &Finding| (kept.id, kept.severity) == (finding.id, finding.severity))
@@ -77,8 +77,8 @@ fn shortened(findings: Vec<Finding>) -> Vec<Finding> {
     more.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     for (at, peers) in more {
         let last = &kept[at];
-        let names = peers[..peers.len().min(NAMED)].join(", ");
-        let rest = if peers.len() > NAMED { ", …" } else { "" };
+        let names = peers[..peers.len().min(MAX_NAMED_PEERS)].join(", ");
+        let rest = if peers.len() > MAX_NAMED_PEERS { ", …" } else { "" };
         let summary = Finding {
             peer: None,
             what: format!("so it is with {} more peers", peers.len()),

@@ -342,7 +342,7 @@ fn is_forwarding_off(evidence: &Evidence, is_v6: bool) -> bool {
     }
 }
 
-/// Interfaces of the gateway that are not there: the file is another host's, or they were renamed since.
+/// Reports interfaces of the gateway that do not exist: the file is another host's, or they were renamed.
 fn gateway_missing(evidence: &Evidence) -> Option<Finding> {
     let (host, tunnel) = (&evidence.host, &evidence.tunnel);
     let missing: Vec<&str> =
@@ -372,7 +372,7 @@ fn gateway_missing(evidence: &Evidence) -> Option<Finding> {
     Some(if is_open { finding.with(Severity::Warning) } else { finding })
 }
 
-/// `Gateway = auto` that stands for no interface: the default route came after the tunnel, and is not followed.
+/// Reports `Gateway = auto` that found no interface: the default route came after the tunnel and is not trusted.
 fn gateway_empty(evidence: &Evidence) -> Option<Finding> {
     let (host, tunnel) = (&evidence.host, &evidence.tunnel);
     let uplink = host.uplink.as_deref()?;
@@ -381,13 +381,13 @@ fn gateway_empty(evidence: &Evidence) -> Option<Finding> {
         Finding::new(
             "gateway-without-interface",
             &tunnel.name,
-            "this host is to be a gateway, and nothing is forwarded",
+            "the tunnel's file makes this host a gateway, but nothing is forwarded",
             format!(
-                "Gateway = auto found no default route that it could trust; that of {uplink} came later, or comes from a \
-                 router advertisement, which any host on that link can send"
+                "Gateway = auto found no default route that it trusts: the route through {uplink} came later, or from a \
+                router advertisement, which any host on that link can send"
             ),
             format!(
-                "if {uplink} is the uplink, `#! Gateway = {uplink}` in {file}, then `linerate reload {}`",
+                "if {uplink} is the uplink, write `#! Gateway = {uplink}` into {file}, then run `linerate reload {}`",
                 tunnel.name
             ),
         )

@@ -14,6 +14,7 @@
 //! - log above debug because of something that came from the network.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod backend;
 pub mod config;

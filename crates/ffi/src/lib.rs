@@ -6,6 +6,7 @@
 //! signals, gives up privileges or asks the kernel about the network: the process is the program's.
 
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 #[allow(unsafe_code)]
 mod abi;

@@ -31,7 +31,7 @@ pub fn detect() -> DnsManager {
     }
 }
 
-/// The interfaces of `links` that `manager` has name servers of; `None` where that cannot be told.
+/// Returns the interfaces of `links` whose name servers `manager` has; `None` if that is unknown.
 pub fn interfaces_with_dns(manager: &DnsManager, links: &[Link]) -> Option<Vec<String>> {
     let has_file = |folders: &[&str], name: &str| folders.iter().any(|folder| Path::new(folder).join(name).exists());
     let of_links = |is_known: &dyn Fn(&Link) -> bool| {
@@ -39,7 +39,7 @@ pub fn interfaces_with_dns(manager: &DnsManager, links: &[Link]) -> Option<Vec<S
     };
     match manager {
         DnsManager::File => Some(resolv_conf::interfaces(&read(&file().ok()?).ok()?)),
-        // Its state of links, which it restores from when it restarts.
+        // systemd-resolved restores its links' settings from these files when it restarts.
         DnsManager::Resolved if !Path::new(RESOLVED_LINKS).is_dir() => None,
         DnsManager::Resolved => of_links(&|link| {
             let state = fs::read_to_string(Path::new(RESOLVED_LINKS).join(link.index.to_string())).unwrap_or_default();
@@ -50,10 +50,10 @@ pub fn interfaces_with_dns(manager: &DnsManager, links: &[Link]) -> Option<Vec<S
     }
 }
 
-/// One file for each link that has settings.
+/// systemd-resolved's folder with a file for each link that has settings.
 const RESOLVED_LINKS: &str = "/run/systemd/resolve/netif";
 
-/// Where Debian's resolvconf keeps its records, and openresolv before and since its version 3.13.
+/// The record folders of Debian's resolvconf, of openresolv before 3.13, and since.
 const RECORDS: [&str; 3] = ["/run/resolvconf/interface", "/run/resolvconf/interfaces", "/run/resolvconf/keys"];
 
 /// Sets the name servers of an interface, replacing those that it has. `exclusive` sends all queries to them. The

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 /// What a tunnel needs on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSpec {
-    /// The interface.
     pub interface: String,
     /// Addresses of the interface with their prefix, in the order of the file, host bits kept.
     pub addresses: Vec<IpNet>,
@@ -70,9 +69,7 @@ pub struct Restriction {
 /// Addresses of one family, from the first to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AddressRange {
-    /// The first.
     pub first: IpAddr,
-    /// The last.
     pub last: IpAddr,
 }
 

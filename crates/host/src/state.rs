@@ -38,7 +38,7 @@ pub struct HostState {
     pub nftables: bool,
     /// The firewall tables, each as `nft list tables` has it: its family and its name (`ip6 wg-quick-wg0`).
     pub firewall_tables: Vec<String>,
-    /// Those tables of the tunnel whose rules, or some of them, were deleted.
+    /// Tables of the tunnel that have lost some or all of their rules.
     #[serde(default)]
     pub emptied_tables: Vec<String>,
     /// The sysctls that tunnels hold ([`Step::HoldSysctl`](crate::step::Step::HoldSysctl)), by their dotted name.
@@ -55,9 +55,8 @@ pub struct HostState {
 /// What has changed of a host, or may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostChanges {
-    /// Its default routes.
     pub default_routes: bool,
-    /// The name of a link, which may be that of a default route, or a link is new.
+    /// A link is new or was renamed; default routes may use it.
     pub names: bool,
     /// What a tunnel has set: its interface, addresses, routes, rules or firewall tables.
     pub tunnel: bool,
@@ -224,13 +223,10 @@ pub struct HeldSysctl {
 /// A link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// Its name.
     pub name: String,
-    /// Its index.
     pub index: u32,
     /// Bytes.
     pub mtu: u32,
-    /// It is up.
     pub up: bool,
     /// It is a tunnel of the kernel module.
     pub wireguard: bool,

@@ -84,11 +84,9 @@ pub struct Rule {
 /// One firewall table of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Firewall {
-    /// The table.
     pub table: String,
     /// `ip`, `ip6`, or both in one (`inet`).
     pub family: FirewallFamily,
-    /// The interface.
     pub interface: String,
     /// Addresses of the interface: packets to them that arrive on other links are dropped.
     pub addresses: Vec<IpAddr>,
@@ -181,14 +179,12 @@ pub enum ForeignFirewall {
     Iptables {
         /// `iptables` or `ip6tables`, or one of their variants by its name.
         program: String,
-        /// The chain.
         chain: String,
     },
     /// A chain of nf_tables that no tool is known to keep.
     Nftables {
         /// The table, as `nft list tables` has it.
         table: String,
-        /// The chain.
         chain: String,
     },
     /// The rules of ufw.
@@ -219,10 +215,7 @@ pub enum Way {
         inbound: bool,
     },
     /// Datagrams to a UDP port of the host.
-    Port {
-        /// The port.
-        port: u16,
-    },
+    Port { port: u16 },
 }
 
 /// The kinds of tables (linux/netfilter.h, `NFPROTO_*`).
@@ -283,7 +276,6 @@ pub enum Step {
     AddLink {
         /// Its name.
         interface: String,
-        /// Its implementation.
         implementation: Implementation,
     },
     /// Deletes the interface with its addresses and routes.
@@ -293,42 +285,34 @@ pub enum Step {
     },
     /// Runs a command from the file with the shell.
     Hook {
-        /// Its phase.
         phase: Phase,
         /// The command, `%i` replaced.
         command: String,
     },
     /// Sets the keys, the port and the peers. Plans and ledgers do not contain them.
     Configure {
-        /// The interface.
         interface: String,
     },
     /// Sets the firewall mark of the tunnel's own packets.
     SetFwmark {
-        /// The interface.
         interface: String,
         /// The mark, 0 for none.
         fwmark: u32,
         /// The previous mark.
         before: u32,
     },
-    /// Adds an address.
     AddAddress {
-        /// The interface.
         interface: String,
         /// The address and its prefix.
         address: IpNet,
     },
     /// Removes an address.
     DeleteAddress {
-        /// The interface.
         interface: String,
         /// The address and its prefix.
         address: IpNet,
     },
-    /// Sets the MTU.
     SetMtu {
-        /// The interface.
         interface: String,
         /// Bytes.
         mtu: u32,
@@ -337,12 +321,10 @@ pub enum Step {
     },
     /// Brings the interface up.
     LinkUp {
-        /// The interface.
         interface: String,
     },
     /// Sets the name servers.
     SetDns {
-        /// The interface.
         interface: String,
         /// The servers and domains.
         dns: Dns,
@@ -353,24 +335,19 @@ pub enum Step {
     },
     /// Removes the name servers.
     UnsetDns {
-        /// The interface.
         interface: String,
         /// The service that manages them.
         manager: DnsManager,
     },
-    /// Adds a route.
     AddRoute(Route),
     /// Removes a route.
     DeleteRoute(Route),
-    /// Adds a rule.
     AddRule(Rule),
     /// Removes a rule.
     DeleteRule(Rule),
-    /// Sets a sysctl.
     SetSysctl {
         /// Its dotted name, as in `sysctl`.
         name: String,
-        /// The value.
         value: String,
         /// The previous value.
         before: String,
@@ -381,7 +358,6 @@ pub enum Step {
         interface: String,
         /// Its dotted name, with `/` for a dot in the name of an interface, as in `sysctl`.
         name: String,
-        /// The value.
         value: String,
         /// The value before the first of them.
         before: String,

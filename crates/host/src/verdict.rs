@@ -1,9 +1,8 @@
-//! What becomes of a packet in somebody else's firewall.
+//! Predicts the fate of a packet in another program's firewall, for the planner and the doctor.
 //!
-//! Everyone who asks about other programs' firewalls asks here: the planner, and the doctor. The rules of a base chain are
-//! followed as the kernel does. A rule that is for some packets of the asked kind decides nothing, so no chain looks open
-//! because of a rule that is for others. Where a rule has conditions that are not read, the verdict is a doubt, which
-//! names that rule.
+//! The rules of a base chain are followed as in the kernel. A rule that matches only some packets of the given kind decides
+//! nothing, so a chain is not taken for open because of a rule for other packets. If a rule has conditions that are not
+//! read, the verdict is [`Verdict::MayDrop`], which names that rule.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,52 +23,49 @@ pub const TCP: u8 = 6;
 /// IPPROTO_UDP.
 pub const UDP: u8 = 17;
 
-/// The kernel follows at most 16 jumps (`NFT_JUMP_STACK_SIZE`).
-const DEEPEST: usize = 16;
+/// Maximum number of nested jumps in the kernel (`NFT_JUMP_STACK_SIZE`).
+const MAX_JUMPS: usize = 16;
 
-/// What is asked of a chain: whether packets like this pass it.
+/// The kind of packets that a chain is checked for.
 #[derive(Clone, Debug)]
 pub struct Packet<'a> {
-    /// The interface that it comes in by.
+    /// The incoming interface.
     pub from: &'a str,
-    /// The interface that it leaves by; none if it is for the host.
+    /// The outgoing interface; `None` for packets to the host.
     pub to: Option<&'a str>,
     /// Its version of IP.
     pub family: AddressFamily,
-    /// It may be from any of these addresses; none if it may be from any at all.
+    /// The possible source addresses; `None` for all.
     pub source: Option<Vec<IpNet>>,
-    /// Likewise for its destination.
+    /// The possible destination addresses; `None` for all.
     pub destination: Option<Vec<IpNet>>,
     /// The state of its connection, [`NEW`] or [`ESTABLISHED`].
     pub state: u32,
     /// The protocol above IP.
     pub protocol: u8,
-    /// The port that it is for; without one, packets to any port are meant.
+    /// The destination port; `None` for all.
     pub port: Option<u16>,
 }
 
-/// What a chain does with a packet, the best first.
+/// The fate of packets in a chain, the best first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// It lets the packet pass.
     Accepts,
-    /// It may drop the packet: that depends on conditions that are not read.
+    /// The chain may drop the packets, depending on conditions that are not read.
     MayDrop {
-        /// What drops it.
+        /// The rule or policy that drops the packets.
         by: Place,
-        /// The rule with such conditions that may accept it before; without one, `by` itself has them.
+        /// An earlier rule with such conditions that may accept the packets; if `None`, `by` itself has the conditions.
         unless: Option<Place>,
     },
-    /// It drops the packet.
     Drops(Place),
 }
 
-/// Where a chain decides.
+/// The rule or policy that decides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The chain.
     pub chain: String,
-    /// The rule ([`ForeignRule::name`]); none for the policy of the chain.
+    /// The rule's [`ForeignRule::name`]; `None` for the policy of the chain.
     pub rule: Option<String>,
 }
 
@@ -107,17 +103,17 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What rules would do that are not known to be for the packet: the first of each.
+/// The first rules that may match the packet, but are not known to.
 #[derive(Default)]
 struct Doubts {
-    /// One would accept it.
+    /// A rule that would accept the packet.
     may_pass: Option<Place>,
-    /// One would drop it that is for most.
+    /// A rule that would drop the packet, and matches most packets of its kind.
     may_stop: Option<Place>,
 }
 
 impl ForeignChain {
-    /// The version of IP that the chain sees; none for both.
+    /// Returns the IP version of the chain's packets; `None` for both.
     pub fn family(&self) -> Option<AddressFamily> {
         match self.table.split_once(' ') {
             Some(("ip", _)) => Some(AddressFamily::V4),
@@ -126,7 +122,7 @@ impl ForeignChain {
         }
     }
 
-    /// What becomes of a packet in this base chain.
+    /// Predicts the fate of a packet in this base chain.
     pub fn verdict(&self, packet: &Packet<'_>) -> Verdict {
         if self.family().is_some_and(|family| family != packet.family) {
             return Verdict::Accepts;
@@ -147,9 +143,9 @@ impl ForeignChain {
         }
     }
 
-    /// What the rules of a chain decide; none if they leave the packet undecided.
+    /// Returns the decision of a chain's rules; `None` if no rule decides.
     fn decided(&self, chain: &str, packet: &Packet<'_>, depth: usize, doubts: &mut Doubts) -> Option<Decision> {
-        for rule in self.rules.get(chain).filter(|_| depth <= DEEPEST).into_iter().flatten() {
+        for rule in self.rules.get(chain).filter(|_| depth <= MAX_JUMPS).into_iter().flatten() {
             let place = || Place { chain: chain.to_owned(), rule: Some(rule.name.clone()) };
             match (&rule.verdict, fits(rule, packet)) {
                 (ForeignVerdict::Accept, Fits::Yes) => return Some(Decision::Accepts),
@@ -160,7 +156,7 @@ impl ForeignChain {
                 (ForeignVerdict::Drop, Fits::Most) => {
                     doubts.may_stop.get_or_insert_with(place);
                 }
-                // What comes after a return that may be for this packet is not for all of its kind.
+                // The return may match, so the rules after it see only some packets of this kind.
                 (ForeignVerdict::Return, Fits::Some | Fits::Unknown | Fits::Most) if depth > 0 => return None,
                 (ForeignVerdict::Return, Fits::Yes) => return None,
                 (ForeignVerdict::Goto(to), Fits::Yes) => return self.decided(to, packet, depth + 1, doubts),
@@ -192,22 +188,21 @@ enum Decision {
     Drops(Place),
 }
 
-/// Whether a rule is for a packet.
+/// How many packets of a kind a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fits {
     Yes,
-    /// It is for all but some, and which these are is not read.
+    /// All but some packets, which are not known.
     Most,
-    /// It has conditions that are not read.
+    /// Unknown, because the rule has conditions that are not read.
     Unknown,
-    /// It is for some packets of this kind.
     Some,
     No,
 }
 
 fn fits(rule: &ForeignRule, packet: &Packet<'_>) -> Fits {
     let is_other = |patterns: &[NamePattern], name: Option<&str>| {
-        // What is for the host leaves by no interface.
+        // Packets to the host have no outgoing interface.
         patterns.iter().any(|pattern| !matches(pattern, name.unwrap_or_default()))
     };
     let is_other_state = rule.states.is_some_and(|states| states & packet.state == 0);
@@ -228,7 +223,7 @@ fn fits(rule: &ForeignRule, packet: &Packet<'_>) -> Fits {
     let is_of_some = packet.port.is_none() && rule.ports.is_some();
     let others = if rule.has_others { Fits::Unknown } else { Fits::Yes };
     let some = if is_of_some || rule.is_for_some { Fits::Some } else { Fits::Yes };
-    // Up to its limit a rule that accepts is for all packets; one that drops what is above a limit is for few.
+    // A rule that accepts up to a limit usually matches all packets; one that drops above a limit matches few.
     let limited = match rule.verdict {
         _ if !rule.is_limited => Fits::Yes,
         ForeignVerdict::Accept => Fits::Yes,
@@ -241,11 +236,11 @@ fn fits(rule: &ForeignRule, packet: &Packet<'_>) -> Fits {
     addresses.chain(exceptions).chain([others, some, limited]).max().unwrap_or(Fits::Yes)
 }
 
-/// Whether an exception of a rule leaves the packet to it.
+/// How many packets of the kind an exception leaves to its rule.
 fn spared(exception: &Exception, packet: &Packet<'_>) -> Fits {
     match exception {
         Exception::From(range) => outside(range, packet.source.as_deref()),
-        // What is for the host is for few addresses, which are perhaps these.
+        // The host has few addresses, and the exception may name them.
         Exception::To(_) if packet.to.is_none() => Fits::Most,
         Exception::To(range) => outside(range, packet.destination.as_deref()),
         Exception::Ports(first, last) => match packet.port {
@@ -259,7 +254,7 @@ fn spared(exception: &Exception, packet: &Packet<'_>) -> Fits {
     }
 }
 
-/// Whether addresses, all of which may be meant, are not in a range. What may be from anywhere is from elsewhere.
+/// How many of the possible addresses are outside of a range. Without a list of addresses, all count as outside.
 fn outside(range: &AddressRange, nets: Option<&[IpNet]>) -> Fits {
     match within(range, nets) {
         Fits::Yes => Fits::No,
@@ -268,7 +263,7 @@ fn outside(range: &AddressRange, nets: Option<&[IpNet]>) -> Fits {
     }
 }
 
-/// Whether addresses, all of which may be meant, are in a range.
+/// How many of the possible addresses are in a range.
 fn within(range: &AddressRange, nets: Option<&[IpNet]>) -> Fits {
     let has = |address: IpAddr| (range.first..=range.last).contains(&address);
     let Some(nets) = nets else {

@@ -8,6 +8,7 @@
 //! packet is a [`Malformed`], never a panic. `netio` moves the bytes, `engine` calls the steps in order.
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod checksum;
 pub mod gro;

@@ -54,7 +54,7 @@ impl Changes {
         }
         if !self.pools.is_empty() {
             let own = addresses(document);
-            // An address without a length, as some tools write it, has no network yet: the pool becomes its network.
+            // An address without a prefix length, as some tools write it, has no network: the pool becomes its network.
             let mut before = networks.to_vec();
             let mut added: Vec<IpNet> = Vec::new();
             for pool in &self.pools {
@@ -119,7 +119,7 @@ fn bare(pool: IpNet, own: &[IpNet]) -> Result<IpNet, ChangeError> {
     let refuse = |why: String| Err(ChangeError::Pool { network: pool, why });
     match own.iter().find(|address| pool.contains(*address)) {
         Some(address) if address.addr() == pool.trunc().addr() => refuse(format!(
-            "the server's own address, {}, would be that of the network itself: choose one that begins before it",
+            "the server's own address, {}, is this network's first, which no host can have: choose a network that begins before it",
             address.addr()
         )),
         Some(address) => Ok(address.trunc()),
@@ -127,18 +127,18 @@ fn bare(pool: IpNet, own: &[IpNet]) -> Result<IpNet, ChangeError> {
     }
 }
 
-/// The server's address in a pool of a family that it has no address of: the first.
+/// Returns the server's address in a pool of a family in which it has no address: the pool's first host address.
 fn first_host(pool: IpNet) -> Result<IpNet, ChangeError> {
     let longest = pool.max_prefix_len() - 2;
     match pool.trunc().hosts().find(|host| *host != pool.trunc().addr()) {
         Some(first) if pool.prefix_len() <= longest && pool.prefix_len() > 0 => {
             Ok(IpNet::new_assert(first, pool.prefix_len()))
         }
-        _ => Err(ChangeError::Pool { network: pool, why: format!("its length must be from 8 to {longest}") }),
+        _ => Err(ChangeError::Pool { network: pool, why: format!("its prefix length must be from 8 to {longest}") }),
     }
 }
 
-/// Has a private network that is new in the tunnel translated, where that of the other family is.
+/// Sets `Masquerade = both` if the new network is private and the other family's is masqueraded.
 fn translate(document: &mut Document, section: usize, address: &IpNet) -> Result<(), InvalidValue> {
     let other = if address.addr().is_ipv4() { "ipv6" } else { "ipv4" };
     let interfaces = document.sections().iter().filter(|section| section.kind() == SectionKind::Interface);
@@ -181,11 +181,11 @@ fn widen(networks: &mut Vec<IpNet>, pool: IpNet, taken: &[IpNet]) -> Result<(), 
         });
     };
     if pool.addr().is_ipv4() && pool.prefix_len() < 8 {
-        return refuse("its length must be at least 8".to_owned());
+        return refuse("its prefix length must be at least 8".to_owned());
     }
     if let Some(other) = conflict(&pool, taken) {
         return refuse(format!(
-            "this host, or the file of another tunnel, uses {other}. Remove that, or free addresses: `linerate client remove`"
+            "this host or another tunnel's file uses {other}. Remove it there, or free addresses with `linerate client remove`"
         ));
     }
     networks[first] = pool;

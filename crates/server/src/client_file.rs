@@ -70,8 +70,8 @@ pub fn client_file(
     Ok(text)
 }
 
-/// The name servers and search domains in the file of `client`. One in a private network is only there through the tunnel:
-/// a client that sends nothing to it keeps its own.
+/// Returns the name servers and search domains for the file of `client`. Leaves out a name server in a private network that
+/// the client does not reach through the tunnel; the client then keeps its own.
 pub fn dns(server: &TunnelFile, client: &Client) -> Vec<String> {
     let sent = allowed_ips(server, client);
     let is_reached = |word: &&String| {

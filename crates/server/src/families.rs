@@ -1,5 +1,5 @@
-//! What clients lose on a server that has one IP family, or only one in its tunnel: traffic goes past the tunnel, or
-//! gets no answer.
+//! Warnings about servers whose host or tunnel has only one IP family: the other family's traffic of clients goes past the
+//! tunnel, or gets no answer.
 
 use std::net::IpAddr;
 
@@ -7,28 +7,26 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::init::{NAME_SERVERS, is_public, list};
 
-/// The families of a server's host.
+/// The IP families of a server's host.
 #[derive(Clone, Copy, Debug)]
 pub struct HostFamilies {
-    /// It has a default route for IPv4.
+    /// The host has a default route for IPv4.
     pub ipv4: bool,
-    /// It has a default route for IPv6.
+    /// The host has a default route for IPv6.
     pub ipv6: bool,
     /// IPv6 is off: no interface gets an address.
     pub ipv6_is_off: bool,
 }
 
-/// Networks that a tunnel without one of the families may get.
+/// Free networks that a tunnel may get in a family that it lacks.
 #[derive(Clone, Copy, Debug)]
 pub struct Free {
-    /// Of IPv4.
     pub pool4: Option<Ipv4Net>,
-    /// Of IPv6.
     pub pool6: Option<Ipv6Net>,
 }
 
-/// What a person should know of clients that send `sent` through the tunnel of a server whose clients have addresses of
-/// `pools`, each as a sentence without its full stop.
+/// Returns warnings about clients that send `sent` through the tunnel and have addresses of `pools`, each a sentence
+/// without its full stop.
 pub fn notes(sent: &[IpNet], pools: &[IpNet], host: HostFamilies, free: Free) -> Vec<String> {
     let of = |is_v4| Family { is_v4, pools, host, free };
     let [v4, v6] = [true, false].map(|is_v4| is_nearly_everything(sent, is_v4));
@@ -40,11 +38,11 @@ pub fn notes(sent: &[IpNet], pools: &[IpNet], host: HostFamilies, free: Free) ->
     }
 }
 
-/// Whether networks are the internet of a family: all of it, or what `--exclude-lan` leaves.
+/// Whether the networks cover the internet of a family, possibly without the local networks (`--exclude-lan`).
 fn is_nearly_everything(sent: &[IpNet], is_v4: bool) -> bool {
-    /// No network of a site is as large as the larger pieces of the internet without private networks.
-    const LONGEST: u8 = 3;
-    sent.iter().any(|net| net.addr().is_ipv4() == is_v4 && net.prefix_len() <= LONGEST)
+    /// The internet without local networks has prefixes as short as this; no network of a site is so large.
+    const MAX_PREFIX_LEN: u8 = 3;
+    sent.iter().any(|net| net.addr().is_ipv4() == is_v4 && net.prefix_len() <= MAX_PREFIX_LEN)
 }
 
 struct Family<'a> {
@@ -63,46 +61,46 @@ impl Family<'_> {
         self.pools.iter().any(|pool| pool.addr().is_ipv4() == self.is_v4)
     }
 
-    /// The client sends everything of the other family through the tunnel, and nothing of this one.
+    /// The warning for clients that send all of the other family through the tunnel, and nothing of this one.
     fn past_the_tunnel(&self) -> String {
         let name = self.name();
-        let past = format!("{name} of clients goes past the tunnel wherever they have it");
-        let send = "`linerate server set --client-allowed-ips 0.0.0.0/0,::/0` has clients send it into the tunnel";
+        let past = format!("{name} traffic of clients goes past the tunnel wherever their network has {name}");
+        let send = "with `linerate server set --client-allowed-ips 0.0.0.0/0,::/0` clients send it into the tunnel";
         let free = if self.is_v4 { self.free.pool4.map(IpNet::from) } else { self.free.pool6.map(IpNet::from) };
         match free {
-            _ if self.has_pool() => format!("client files name no network of {name}, so {past}: {send}"),
+            _ if self.has_pool() => format!("client files list no {name} network, so {past}: {send}"),
             _ if !self.is_v4 && self.host.ipv6_is_off => {
-                format!("IPv6 is off on this host, so {past}: {send}, where it ends")
+                format!("IPv6 is off on this host, so {past}: {send}, which does not forward it")
             }
             Some(free) => format!(
-                "there is no {name} in the tunnel, so {past}: `linerate server set --pool {free}` gives it to new clients, \
-                 and their {name} goes through the tunnel"
+                "the tunnel has no {name}, so {past}: with `linerate server set --pool {free}` new clients get {name} \
+                addresses, and their {name} traffic goes through the tunnel"
             ),
-            None => format!("there is no {name} in the tunnel, so {past}: {send}, where it ends"),
+            None => format!("the tunnel has no {name}, so {past}: {send}, which does not forward it"),
         }
     }
 
-    /// The client sends everything of both families through the tunnel, and the host has no way for this one.
+    /// The warning for clients that send all of both families through the tunnel, if the host has no route for this one.
     fn unanswered(&self) -> Option<String> {
         let HostFamilies { ipv4, ipv6, ipv6_is_off } = self.host;
         if self.is_v4 {
             return (!ipv4 && ipv6).then(|| {
-                "this host has no default route for IPv4: what clients send by IPv4 is answered with an error. If its \
-                 network has NAT64, a name server with DNS64 gives clients the rest of the internet by IPv6: `linerate \
-                 server set --dns ADDRESS`"
+                "this host has no default route for IPv4, so IPv4 packets of clients are answered with an error. If its \
+                network has NAT64, clients reach the rest of the internet by IPv6 with a name server that does DNS64: \
+                `linerate server set --dns ADDRESS`"
                     .to_owned()
             });
         }
         (ipv6_is_off && self.has_pool()).then(|| {
-            "IPv6 is off on this host, so clients get no answer to what they send by IPv6: switch it on, `sysctl -w \
-             net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0`, then `linerate reload`"
+            "IPv6 is off on this host, so clients get no answer to their IPv6 packets: switch IPv6 on with `sysctl -w \
+            net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0`, then run `linerate reload`"
                 .to_owned()
         })
     }
 }
 
-/// Says that all name servers in client files are of the family that the host has no way for. Private ones may be in the
-/// tunnel, or on a network of the host.
+/// Warns that the host has no default route to any name server in client files. Private addresses are not judged: they may
+/// be in the tunnel or on a network of the host.
 pub fn lost_name_servers(dns: &[String], sent: &[IpNet], host: HostFamilies) -> Option<String> {
     let servers: Vec<IpAddr> = dns.iter().filter_map(|word| word.parse().ok()).collect();
     let is_lost = |server: &IpAddr| {
@@ -112,20 +110,20 @@ pub fn lost_name_servers(dns: &[String], sent: &[IpNet], host: HostFamilies) -> 
     let name = if servers.first()?.is_ipv4() { "IPv4" } else { "IPv6" };
     servers.iter().all(is_lost).then(|| {
         format!(
-            "clients find no name: their name servers ({}) are of {name}, for which this host has no default route: {NAME_SERVERS}",
+            "clients cannot resolve names: this host has no default route for {name}, so they do not reach their name servers ({}): {NAME_SERVERS}",
             list(&servers)
         )
     })
 }
 
-/// Says that client files name an address that the host does not have: of `own`, its public ones, the first of the same
-/// family is to be named instead.
+/// Warns that client files name an address that the host does not have, and proposes one of the host's public addresses,
+/// `own`.
 pub fn moved(endpoint: Option<IpAddr>, own: &[IpAddr]) -> Option<String> {
     let endpoint = endpoint.filter(|endpoint| !own.contains(endpoint))?;
     let here = own.iter().find(|own| own.is_ipv4() == endpoint.is_ipv4())?;
     Some(format!(
-        "client files name {endpoint}, and this host has {}: if the server has moved here, `linerate server set --endpoint \
-         {here}`, and clients need their files again",
+        "client files name {endpoint}, and this host has {}: if the server has moved here, run `linerate server set \
+        --endpoint {here}`, and give clients their new files",
         list(own)
     ))
 }
@@ -154,12 +152,15 @@ mod tests {
         let pools = "10.0.0.0/24 fd00::/64";
         for full in ["0.0.0.0/0", "0.0.0.0/1 128.0.0.0/1", "0.0.0.0/5 32.0.0.0/3 64.0.0.0/2"] {
             let alone = said(full, "10.0.0.0/24", BOTH);
-            assert!(alone.contains("IPv6 of clients goes past") && alone.contains("--pool fd00:7::/64"), "{alone}");
+            assert!(
+                alone.contains("IPv6 traffic of clients goes past") && alone.contains("--pool fd00:7::/64"),
+                "{alone}"
+            );
             assert!(said(full, "10.0.0.0/24", OFF).contains("--client-allowed-ips 0.0.0.0/0,::/0"), "{full}");
             assert!(said(full, pools, BOTH).contains("--client-allowed-ips 0.0.0.0/0,::/0"), "{full}");
         }
         let alone = said("::/0", "fd00::/64", BOTH);
-        assert!(alone.contains("IPv4 of clients goes past") && alone.contains("--pool 10.7.0.0/24"), "{alone}");
+        assert!(alone.contains("IPv4 traffic of clients goes past") && alone.contains("--pool 10.7.0.0/24"), "{alone}");
         for split in ["10.0.0.0/24", "10.0.0.0/8 fd00::/64", ""] {
             for host in [BOTH, OFF, V4, V6] {
                 assert_eq!(said(split, pools, host), "", "{split}");
@@ -172,7 +173,7 @@ mod tests {
         let (full, pools) = ("0.0.0.0/0 ::/0", "10.0.0.0/24 fd00::/64");
         assert!(said(full, pools, V6).contains("no default route for IPv4"));
         assert!(said(full, pools, OFF).contains("IPv6 is off on this host"));
-        // What clients send by IPv6 is meant to end in the tunnel.
+        // The tunnel takes IPv6 on purpose, so that none goes past it.
         assert_eq!(said(full, "10.0.0.0/24", OFF), "");
         // Without a default route of either family, the uplink is gone for a moment.
         for host in [BOTH, V4, NONE] {

@@ -71,7 +71,6 @@ pub struct Uplink {
 /// A prefix that is routed to this host.
 #[derive(Clone, Copy, Debug)]
 pub struct RoutedPrefix {
-    /// The prefix.
     pub prefix: Ipv6Net,
     /// An administrator added the route. One that a DHCP client added may be another tomorrow.
     pub permanent: bool,
@@ -87,7 +86,7 @@ pub struct Chance {
 }
 
 impl Chance {
-    /// Random numbers of `fill`.
+    /// Draws the random numbers from `fill`.
     pub fn new(fill: impl FnOnce(&mut [u8])) -> Self {
         let mut bytes = [0; 7];
         fill(&mut bytes);
@@ -99,7 +98,6 @@ impl Chance {
 /// A server to be made.
 #[derive(Clone, Debug)]
 pub struct NewServer {
-    /// Its interface.
     pub interface: InterfaceName,
     /// Where clients reach it.
     pub endpoint: PublicEndpoint,
@@ -207,8 +205,8 @@ pub fn decide(
     }
     if wishes.endpoint.is_none() && endpoint.address().is_some_and(|address| address.is_ipv6()) {
         notes.push(format!(
-            "clients in networks without IPv6 do not reach it, because {endpoint} is the only public address of this host; \
-             `--endpoint NAME` may name one of IPv4 that is forwarded here"
+            "clients in networks without IPv6 do not reach this server, because {endpoint} is the only public address of \
+            this host; if an IPv4 address is forwarded here, name it with `--endpoint`"
         ));
     }
     let client_defaults = client_defaults(wishes, facts, pool6.is_some(), &masquerade, &mut notes);
@@ -233,7 +231,7 @@ pub fn decide(
     })
 }
 
-/// What clients send through the tunnel.
+/// The networks that clients send through the tunnel.
 fn sent(client_defaults: &[(Setting, String)], pools: &[IpNet]) -> Vec<IpNet> {
     match client_defaults.iter().find(|(setting, _)| *setting == settings::CLIENT_ALLOWED_IPS) {
         Some((_, networks)) => networks.split(',').filter_map(|network| network.trim().parse().ok()).collect(),
@@ -242,13 +240,13 @@ fn sent(client_defaults: &[(Setting, String)], pools: &[IpNet]) -> Vec<IpNet> {
 }
 
 impl Facts {
-    /// The families that the host has.
+    /// Returns the host's IP families.
     pub fn families(&self) -> HostFamilies {
         let Self { uplink4, uplink6, ipv6_is_off, .. } = self;
         HostFamilies { ipv4: uplink4.is_some(), ipv6: uplink6.is_some(), ipv6_is_off: *ipv6_is_off }
     }
 
-    /// The public addresses of the interfaces with the default routes.
+    /// Returns the public addresses of the default routes' interfaces.
     pub fn public_addresses(&self) -> Vec<IpAddr> {
         let uplinks = self.uplink4.iter().chain(&self.uplink6);
         let mut addresses: Vec<IpAddr> = uplinks.flat_map(|uplink| &uplink.addresses).copied().collect();
@@ -258,16 +256,16 @@ impl Facts {
         addresses
     }
 
-    /// Networks that a tunnel without one of the families may get.
+    /// Returns free networks that a tunnel may get in a family that it lacks.
     pub fn free(&self, chance: Chance) -> Free {
         let pool6 = free_subnet(local_prefix_of(self, chance), &self.taken);
         Free { pool4: free_pool(chance.pool, &self.taken), pool6 }
     }
 }
 
-/// The public address of the default route's interface: of IPv4, which more clients reach, else of IPv6 if that is all
-/// there is. IPv4 that a CLAT makes of IPv6 (RFC 6877), or without an address, is not there. A host with a private IPv4 address and a public one of IPv6 is reached by either only if somebody has
-/// opened its router, so the user is asked.
+/// Returns the public address of the default route's interface: IPv4, which more clients reach, or else IPv6. An uplink
+/// without an IPv4 address, or whose IPv4 a CLAT translates to IPv6 (RFC 6877), counts as without IPv4. A host with a
+/// private IPv4 address and a public IPv6 one is behind a router that may let nothing in, so the user is asked.
 fn public_endpoint(facts: &Facts) -> Result<PublicEndpoint, InitError> {
     let has_ipv4 = |uplink: &&Uplink| !uplink.addresses.iter().all(|address| is_of_clat(*address));
     let uplink4 = facts.uplink4.as_ref();
@@ -288,8 +286,8 @@ fn client_defaults(
     masquerade: &str,
     notes: &mut Vec<String>,
 ) -> Vec<(Setting, String)> {
-    /// Resolvers ask no more (resolv.conf(5), MAXNS).
-    const MOST: usize = 3;
+    /// Resolvers use at most three (resolv.conf(5), MAXNS).
+    const MAX_NAME_SERVERS: usize = 3;
     let mut defaults = wishes.client_defaults.clone();
     let wish = |setting: Setting| wishes.client_defaults.iter().find(|(wished, _)| *wished == setting);
     if let Some((_, servers)) = wish(settings::CLIENT_DNS) {
@@ -308,7 +306,7 @@ fn client_defaults(
             && (is_public(**address) || is_translated)
             && !is_of(**address, &facts.uplink4, &facts.uplink6)
     };
-    let found: Vec<IpAddr> = facts.resolvers.iter().filter(is_reached).take(MOST).copied().collect();
+    let found: Vec<IpAddr> = facts.resolvers.iter().filter(is_reached).take(MAX_NAME_SERVERS).copied().collect();
     if found.is_empty() {
         notes.push(format!(
             "clients get no name server, because this host asks none that they could reach; one that sends everything \
@@ -344,7 +342,7 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Whether an address is one of those that an interface has whose IPv4 is translated to IPv6 (RFC 7335).
+/// Whether the address is from the range of interfaces whose IPv4 is translated to IPv6 (RFC 7335).
 fn is_of_clat(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(address) if address.octets()[..3] == [192, 0, 0])
 }
@@ -392,7 +390,7 @@ fn wished_pool(pool: Ipv4Net, taken: &[IpNet]) -> Result<Ipv4Net, InitError> {
         return refuse(format!("it has host bits; write {}", pool.trunc()));
     }
     if !(8..=30).contains(&pool.prefix_len()) {
-        return refuse("its length must be from 8 to 30".to_owned());
+        return refuse("its prefix length must be from 8 to 30".to_owned());
     }
     if address.is_loopback() || address.is_link_local() || !(1..224).contains(&address.octets()[0]) {
         return refuse("hosts cannot have such addresses; use one of 10.0.0.0/8, for example".to_owned());
@@ -425,8 +423,8 @@ fn pool6(
     }
     if facts.uplink6.is_none() && wishes.ipv6.is_none() {
         notes.push(
-            "this host has no default route for IPv6: what clients send by IPv6 goes into the tunnel, so that none goes \
-             past it, and is answered with an error; `--no-ipv6` leaves it out"
+            "this host has no default route for IPv6: IPv6 packets of clients go into the tunnel, so that none go past \
+            it, and are answered with an error; `--no-ipv6` leaves IPv6 out"
                 .to_owned(),
         );
     }
@@ -454,7 +452,7 @@ fn wished_pool6(prefix: Ipv6Net, facts: &Facts) -> Result<Ipv6Net, InitError> {
         return refuse(format!("it has host bits; write {}", prefix.trunc()));
     }
     if !(16..=126).contains(&prefix.prefix_len()) {
-        return refuse("its length must be from 16 to 126".to_owned());
+        return refuse("its prefix length must be from 16 to 126".to_owned());
     }
     if !is_public(address.into()) && !is_unique_local(address) {
         return refuse("use a prefix that is routed to this host, or one of fd00::/8".to_owned());
@@ -474,7 +472,7 @@ fn wished_pool6(prefix: Ipv6Net, facts: &Facts) -> Result<Ipv6Net, InitError> {
     not_taken(prefix.into(), &facts.taken).map(|()| prefix)
 }
 
-/// The prefix of this host's unique local addresses, which is a new one if it has none.
+/// Returns the prefix of this host's unique local addresses, or a new one if it has none.
 fn local_prefix_of(facts: &Facts, chance: Chance) -> Ipv6Net {
     facts.local_prefix.unwrap_or_else(|| local_prefix(chance.local_prefix))
 }
@@ -622,7 +620,7 @@ mod tests {
         let server = decide(&Wishes::default(), &facts).unwrap();
         assert_eq!((server.pool6, &*server.masquerade), (None, "ipv4"));
         assert_eq!(server.addresses().len(), 1);
-        assert!(server.notes[0].contains("IPv6 of clients goes past the tunnel"), "{:?}", server.notes);
+        assert!(server.notes[0].contains("IPv6 traffic of clients goes past the tunnel"), "{:?}", server.notes);
         let wishes = Wishes { ipv6: Some(true), ..Wishes::default() };
         assert!(decide(&wishes, &facts).unwrap().pool6.is_some());
         let wishes = Wishes { ipv6: Some(false), ..Wishes::default() };
@@ -651,7 +649,7 @@ mod tests {
         let facts = Facts { uplink4: None, uplink6: uplink("eth0", &["fd00::1", "2001:db8:1::5"]), ..vps() };
         let server = decide(&Wishes::default(), &facts).unwrap();
         assert_eq!(server.endpoint.to_string(), "[2001:db8:1::5]");
-        assert!(server.notes[0].contains("networks without IPv6 do not reach it"), "{:?}", server.notes);
+        assert!(server.notes[0].contains("networks without IPv6 do not reach this server"), "{:?}", server.notes);
         assert!(server.notes[1].contains("no default route for IPv4"), "{:?}", server.notes);
         for no_ipv4 in [&["192.0.0.1"][..], &[]] {
             let facts = Facts { uplink4: uplink("clat0", no_ipv4), ..vps() };

@@ -1,7 +1,7 @@
 //! The names of clients: what people call them, and the names of their files.
 //!
-//! A name is a line of text in a comment of the tunnel's file, so it can set nothing there. It is never a part of a path:
-//! a client's file has a name of its own, made from it, which a shell, a phone's app and an interface take.
+//! A client's name is one line of text in a comment of the tunnel's file, so it sets nothing there. It is never part of a
+//! path: the client's file has a name made from it that is valid in a shell, in the phones' apps and for an interface.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,12 +12,12 @@ use linerate_control::printable::printable;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// The longest name in characters (Unicode scalar values).
-pub(crate) const LONGEST: usize = 64;
+/// The maximum length of a name, in characters (Unicode scalar values).
+pub(crate) const MAX_NAME_CHARS: usize = 64;
 
-/// The longest name of a file in bytes, without `.conf`: the phones' apps name a tunnel after its file, as the kernel
-/// does, and take no more.
-const LONGEST_FILE: usize = 15;
+/// The maximum length of a file's name in bytes, without `.conf`. The phones' apps name a tunnel after its file, and like
+/// the kernel accept no longer name.
+const MAX_FILE_NAME_BYTES: usize = 15;
 
 /// The name of a client: one line of any text, in Unicode's normalization form C.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,27 +37,28 @@ impl ClientName {
         &self.0
     }
 
-    /// What two names must differ in.
+    /// Returns the form in which names are compared: no two clients have the same.
     pub(crate) fn key(&self) -> String {
         folded(&self.0)
     }
 
-    /// Whether it is also the name of its file.
+    /// Whether the client's file has the same name.
     pub fn is_plain(&self) -> bool {
         is_plain(&self.0)
     }
 
-    /// A name for its file, without `.conf`: the name itself if it is plain, else what is plain in it, and a digest of
-    /// the whole. Another `attempt` has another digest.
+    /// Returns a name for the client's file, without `.conf`: the name itself if it is plain, or else its plain characters
+    /// and a digest of the whole name. Each `attempt` has another digest.
     pub(crate) fn file_name(&self, attempt: u32) -> String {
         const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
         if self.is_plain() && attempt == 0 {
             return self.0.clone();
         }
         let stem = plain_part(&self.0);
-        let (stem, digits) = if stem.is_empty() { ("client", 8) } else { (shortened(&stem, LONGEST_FILE - 6), 5) };
+        let (stem, digits) =
+            if stem.is_empty() { ("client", 8) } else { (shortened(&stem, MAX_FILE_NAME_BYTES - 6), 5) };
         let bytes = self.0.bytes().chain(attempt.to_le_bytes());
-        // FNV-1a: whoever chooses names gains nothing by a collision, which gets another attempt.
+        // FNV-1a is enough: a collision, also a deliberate one, only causes another attempt.
         let digest =
             bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
         let digit = |at: u32| char::from(DIGITS[(digest >> (5 * at)) as usize % DIGITS.len()]);
@@ -71,12 +72,12 @@ impl FromStr for ClientName {
     fn from_str(text: &str) -> Result<Self, InvalidClientName> {
         let name = composed(text.trim());
         let refused = |why: String| {
-            let shown: String = printable(&visible(text)).chars().take(2 * LONGEST).collect();
+            let shown: String = printable(&visible(text)).chars().take(2 * MAX_NAME_CHARS).collect();
             InvalidClientName { text: shown, why }
         };
         let length = name.chars().count();
-        if !(1..=LONGEST).contains(&length) {
-            return Err(refused(format!("it has {length} characters, and names have 1 to {LONGEST}")));
+        if !(1..=MAX_NAME_CHARS).contains(&length) {
+            return Err(refused(format!("it has {length} characters, and names have 1 to {MAX_NAME_CHARS}")));
         }
         match first_odd(&name) {
             Some(odd) => {
@@ -94,8 +95,8 @@ impl fmt::Display for ClientName {
     }
 }
 
-/// A name as others can be compared with it: those that differ in case, in how a letter is composed or in what is not
-/// seen are the same.
+/// Returns the form in which names are compared: without regard to case, to how letters are composed and to invisible
+/// characters.
 pub fn folded(name: &str) -> String {
     let name = name.trim();
     if name.is_ascii() {
@@ -103,11 +104,11 @@ pub fn folded(name: &str) -> String {
     }
     let seen = name.nfc().filter(|&c| !is_joiner(c) && !is_variation(c));
     let seen = seen.map(|c| if c == IDEOGRAPHIC_SPACE { ' ' } else { c });
-    // By way of upper case, `ß` and `ss` are the same, and so are all forms of sigma.
+    // Upper case first: it makes `ß` equal to `ss`, and all forms of sigma equal.
     seen.flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfc().collect()
 }
 
-/// A text as others can be searched for in it: without regard to case, accents and widths.
+/// Returns the form in which texts are searched: without regard to case, accents and widths.
 pub fn searchable(text: &str) -> String {
     if text.is_ascii() {
         return text.trim().to_ascii_lowercase();
@@ -116,7 +117,7 @@ pub fn searchable(text: &str) -> String {
     folded(&bare)
 }
 
-/// A valid name that resembles `text`; `None` if nothing of it is left.
+/// Makes a valid name from `text`; `None` if it has no valid characters.
 pub(crate) fn mended(text: &str) -> Option<ClientName> {
     let mut name = String::new();
     for (c, is_odd) in judged(&composed(text)) {
@@ -126,19 +127,19 @@ pub(crate) fn mended(text: &str) -> Option<ClientName> {
             true => {}
         }
     }
-    let name: String = name.trim().chars().take(LONGEST).collect();
+    let name: String = name.trim().chars().take(MAX_NAME_CHARS).collect();
     // A cut may leave half of an emoji.
     let half = |c: char| is_joiner(c) || c.is_whitespace();
     name.trim_end_matches(half).parse().ok()
 }
 
-/// What the kernel takes as the name of an interface, and everybody as that of a file.
+/// Whether the kernel accepts the name for an interface, and every system for a file.
 fn is_plain(name: &str) -> bool {
     let is_inside = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    (1..=LONGEST_FILE).contains(&name.len()) && name.bytes().all(is_inside) && !name.starts_with(['-', '.'])
+    (1..=MAX_FILE_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_inside) && !name.starts_with(['-', '.'])
 }
 
-/// What is left of a name in letters and digits of ASCII, without accents; the rest becomes `-`.
+/// Reduces a name to ASCII letters and digits: drops accents, and replaces other characters by `-`.
 fn plain_part(name: &str) -> String {
     let mut plain = String::new();
     for c in name.nfkd().filter(|&c| !is_combining_mark(c) && c != '\'' && c != '’') {
@@ -151,7 +152,7 @@ fn plain_part(name: &str) -> String {
     plain.trim_matches(['-', '.']).to_owned()
 }
 
-/// At most `length` bytes of a text of ASCII.
+/// Shortens an ASCII text to at most `length` bytes.
 fn shortened(text: &str, length: usize) -> &str {
     text[..text.len().min(length)].trim_end_matches(['-', '.'])
 }
@@ -165,7 +166,7 @@ fn first_odd(name: &str) -> Option<Odd> {
     judged(name).zip(1..).find(|((_, is_odd), _)| *is_odd).map(|((c, _), column)| Odd::of(c, column))
 }
 
-/// The characters of a name, each with whether names must not have it.
+/// Returns the characters of a name, each with whether it is forbidden in names.
 fn judged(name: &str) -> impl Iterator<Item = (char, bool)> {
     let mut before = None;
     name.char_indices().map(move |(at, c)| {
@@ -176,11 +177,10 @@ fn judged(name: &str) -> impl Iterator<Item = (char, bool)> {
     })
 }
 
-/// Between family and given names, where such a space is typed as usually as a plain one elsewhere.
+/// The space of Chinese and Japanese keyboards, common between family and given names.
 const IDEOGRAPHIC_SPACE: char = '\u{3000}';
 
-/// Whether a character that is not seen by itself is part of what is seen around it, as in emoji, and in the scripts of
-/// Persian and Hindi.
+/// Whether an invisible character changes the visible ones around it, as in emoji and in the scripts of Persian and Hindi.
 fn is_part(before: Option<char>, c: char, after: Option<char>) -> bool {
     let before = before.unwrap_or_default();
     let is_seen = |c: char| !c.is_ascii() && !is_invisible(c);
@@ -196,7 +196,7 @@ fn is_part(before: Option<char>, c: char, after: Option<char>) -> bool {
     }
 }
 
-/// Chooses among the forms of the character before it.
+/// Whether the character is a variation selector: it chooses the form of the character before it.
 fn is_variation(c: char) -> bool {
     matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
 }

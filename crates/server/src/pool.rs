@@ -127,7 +127,6 @@ impl Pool {
         u64::from(used) * 10 >= u64::from(usable) * 9
     }
 
-    /// Its networks.
     pub fn networks(&self) -> Vec<IpNet> {
         self.families.iter().map(|family| family.network).collect()
     }

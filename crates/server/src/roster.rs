@@ -36,10 +36,9 @@ pub struct Roster {
 /// A client: a peer with `Created`. It may hold secrets, so it has no `Debug`.
 #[derive(Clone)]
 pub struct Client {
-    /// Its name.
     pub name: ClientName,
-    /// The name of its file without `.conf`, by which commands know it, too: no other client's, and safe in a shell, as
-    /// part of a path, and as the name of an interface.
+    /// The name of the client's file without `.conf`, which commands accept as well. It is unique, and safe in a shell, as
+    /// part of a path and as the name of an interface.
     pub file_name: String,
     /// Whether it is let in.
     pub state: State,
@@ -64,7 +63,7 @@ impl Client {
         }
     }
 
-    /// Whether its name, an address or its note contains `part`, which is [`searchable`].
+    /// Whether the name, an address or the note contains `part`, which must be in its [`searchable`] form.
     pub fn has(&self, part: &str) -> bool {
         let has = |text: &str| searchable(text).contains(part);
         part.is_empty()
@@ -96,7 +95,6 @@ pub enum State {
 }
 
 impl State {
-    /// A word for it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Enabled => "enabled",
@@ -108,9 +106,7 @@ impl State {
 
 /// A client to be added.
 pub struct NewClient {
-    /// Its name.
     pub name: ClientName,
-    /// Its key.
     pub public_key: PublicKey,
     /// An additional secret.
     pub preshared_key: Option<SecretKey>,
@@ -206,7 +202,7 @@ pub enum Refusal {
     Expired {
         /// Who.
         name: ClientName,
-        /// Its name in a shell.
+        /// The client's name in commands.
         file_name: String,
         /// When.
         time: Timestamp,
@@ -271,7 +267,7 @@ impl Roster {
             };
             roster.clients.push(Client { name, file_name: String::new(), state, peer: Arc::clone(peer) });
         }
-        // Plain names are those of their own files: they come before the names that are made for others.
+        // Plain names, which are already registered, are also the names of their files. Made names must differ from them.
         for index in 0..roster.clients.len() {
             let name = &roster.clients[index].name;
             let file_name = roster.file_name(name);
@@ -303,7 +299,7 @@ impl Roster {
         self.document
     }
 
-    /// The client of that name, or with a file of that name, in any case.
+    /// Finds a client by its name or its file's name, in upper or lower case.
     ///
     /// # Errors
     /// There is none.
@@ -597,7 +593,7 @@ impl Roster {
         self.document.set(section, setting, value).map_err(|error| Refusal::Value(setting.name, error))
     }
 
-    /// Takes a name, and the name of its file, for the client with this index.
+    /// Registers the client's name and its file's name for this index; returns the latter.
     fn name_file(&mut self, name: &ClientName, index: usize) -> String {
         self.names.insert(name.key(), index);
         let file_name = self.file_name(name);
@@ -605,7 +601,7 @@ impl Roster {
         file_name
     }
 
-    /// The name of a client's file, which no other client has.
+    /// Returns a name for the client's file that no other client has.
     fn file_name(&self, name: &ClientName) -> String {
         if name.is_plain() {
             return name.to_string();
@@ -615,13 +611,13 @@ impl Roster {
         free.expect("there are more digests than clients")
     }
 
-    /// Whether the client with this index, or a new one, may have a name.
+    /// Checks that no client other than that with this index has the name.
     fn check_name(&self, name: &ClientName, index: Option<usize>) -> Result<(), Refusal> {
         match self.names.get(&name.key()) {
             Some(&other) if Some(other) != index => {
                 let taken = &self.clients[other].name;
                 let is_same = taken.key() == name.key();
-                let why = if is_same { "names differ in more than case" } else { "its file has this name" };
+                let why = if is_same { "names must differ in more than case" } else { "its file has this name" };
                 Err(Refusal::NameTaken(taken.clone(), why))
             }
             _ => Ok(()),
@@ -644,7 +640,7 @@ impl Roster {
         let part = searchable(name);
         let similar =
             self.clients.iter().filter(|client| !part.is_empty() && searchable(client.name.as_str()).contains(&part));
-        let similar: Vec<String> = similar.take(SUGGESTED).map(|client| format!("`{}'", client.name)).collect();
+        let similar: Vec<String> = similar.take(MAX_SUGGESTIONS).map(|client| format!("`{}'", client.name)).collect();
         let hint = if self.file.peers.iter().any(is_peer) {
             ": the peer of this name was not made by `linerate client add`, so it is not changed".to_owned()
         } else if self.clients.is_empty() {
@@ -658,5 +654,5 @@ impl Roster {
     }
 }
 
-/// How many similar names an unknown one is answered with.
-const SUGGESTED: usize = 3;
+/// The number of similar names that the error for an unknown name lists.
+const MAX_SUGGESTIONS: usize = 3;

@@ -342,7 +342,7 @@ fn the_name_of_a_clients_file_is_no_other_clients_name() {
     assert!(error.contains("no client `ller', but `Muller-wwynz', `Müller';"), "{error}");
 }
 
-/// Texts of all kinds, among them what would be a setting or a section on a line of its own.
+/// Texts of all kinds, also ones that are a setting or a section on a line of their own.
 fn any_text() -> impl Strategy<Value = String> {
     let hostile = prop::sample::select(vec![
         "]\n[Peer]",
@@ -367,7 +367,7 @@ fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![any::<String>(), "\\PC{1,64}", "[a-zA-ZüÜß' .#=家-]{1,20}", hostile.prop_map(str::to_owned)]
 }
 
-/// What `wg-quick strip` leaves for `wg`, which does not read comments.
+/// Returns the lines that `wg-quick strip` leaves for `wg`; `wg` does not read comments.
 fn stripped(file: &str) -> Vec<String> {
     let text = String::from_utf8(strip(&Document::parse(file.as_bytes())).unwrap().to_vec()).unwrap();
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()

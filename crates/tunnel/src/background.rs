@@ -29,8 +29,9 @@ pub(crate) fn start(file: &ConfigFile, context: Context<'_>) {
 }
 
 impl ConfigFile {
-    /// Whether there are names to look up, peers of which something is to be written into the file, default routes to
-    /// follow, an interface of a gateway that may come back, or a default route that must not get lost. wg-quick leaves no process behind for that.
+    /// Whether the tunnel needs a supervisor: to resolve endpoint names again, write peers' outcomes into the file, follow
+    /// default routes, set up a gateway's interface that comes back, or restore a lost default route. `wg-quick` leaves no
+    /// process behind for the last two.
     pub(crate) fn needs_supervisor(&self, compat: Compat) -> bool {
         let has_default_route = || self.contents.table == Table::Auto && self.takes_all();
         !self.named_endpoints().is_empty()

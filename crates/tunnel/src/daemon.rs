@@ -46,7 +46,7 @@ pub(crate) fn find() -> Result<PathBuf, Error> {
     if let Some(name) = std::env::var_os("WG_QUICK_USERSPACE_IMPLEMENTATION").filter(|name| !name.is_empty()) {
         let name = PathBuf::from(name);
         if name.components().count() > 1 {
-            // It is started in another folder.
+            // The daemon is started in another folder, so a relative path would not be found.
             return std::path::absolute(&name).map_err(Error::inaccessible(&name));
         }
         let missing = || format!("WG_QUICK_USERSPACE_IMPLEMENTATION is {}: no such program", name.display());
@@ -122,7 +122,7 @@ pub(crate) fn start(
     }
 }
 
-/// The command that starts it, which gets the descriptors `kept` and no others of this process.
+/// Returns the command that starts the daemon. The daemon inherits the descriptors `kept`, and no others.
 pub(crate) fn command(daemon: &Path, options: &StartOptions, interface: &str, kept: Vec<OwnedFd>) -> Command {
     let mut command = Command::new(daemon);
     detach(&mut command, kept, Terminal::Shared);
@@ -154,8 +154,8 @@ pub(crate) fn wait_for_exit(interface: &InterfaceName, context: Context<'_>) {
     }
 }
 
-/// Ends the daemon of a tunnel whose interface is out of reach: it ends when its socket is removed. Does nothing if the
-/// socket is not known to be its own.
+/// Ends the daemon of a tunnel whose interface is out of reach, by removing the daemon's socket. Does nothing unless the
+/// socket is known to be that daemon's.
 ///
 /// # Errors
 /// The socket cannot be removed, or the daemon does not end.
@@ -173,12 +173,12 @@ pub(crate) fn end(identity: &Identity, interface: &InterfaceName, context: Conte
         let left = is_over.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::Error::other(format!(
-                "the daemon of {interface} still runs, without its socket {}",
+                "the daemon of {interface} still runs, although its socket {} was removed; end the process by hand",
                 path.display()
             )));
         }
         context.interruption.pause(&[daemon.as_fd()], Some(left))?;
-        // A signal is for this command, which has to be done with this first.
+        // A signal interrupts the command only after the daemon has ended.
         context.interruption.clear();
     }
     Ok(())

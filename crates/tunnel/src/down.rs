@@ -30,7 +30,7 @@ pub fn down(
     down_started_again(interface, file, None, options, context)
 }
 
-/// As [`down`], of a tunnel whose daemon was started again and could not be recorded since.
+/// As [`down`], for a tunnel whose restarted daemon is not in the ledger yet.
 ///
 /// # Errors
 /// As [`down`].
@@ -59,13 +59,13 @@ pub(crate) fn down_started_again(
     }
     if place == Place::Moved && !ledger.as_ref().is_some_and(|ledger| ledger.identity.has_socket(interface)) {
         return Err(Error::State(format!(
-            "a daemon answers for {interface}, and its interface is in another network namespace; nothing tells whether it is the \
-             tunnel's. If it is, `rm {0}` ends it; then `linerate down {interface}` cleans up",
+            "a daemon answers for {interface}, but its interface is in another network namespace, and the ledger does not tell \
+            whether the daemon is the tunnel's. If it is, `rm {0}` ends it; then `linerate down {interface}` cleans up",
             socket::path(socket::DIRECTORY.as_ref(), interface).display()
         )));
     }
     let (ledger, leftovers) = match ledger {
-        // Another program has brought up the tunnel of this file since.
+        // Another program has brought up the same file's tunnel in the meantime.
         Some(ledger) if place == Place::Replaced && runs(file) => {
             let leftovers = plan::undo(&ledger.possibly_applied(), &Hooks::default());
             (None, leftovers.into_iter().filter(|step| place.has(step)).collect())
@@ -111,7 +111,7 @@ pub(crate) fn down_started_again(
     outcome
 }
 
-/// Whether what runs under the name of the tunnel has the private key of its file.
+/// Whether the running interface of this name has the private key of the file.
 fn runs(file: Option<&ConfigFile>) -> bool {
     let Some(file) = file else { return false };
     let of_file = file.loaded().ok().and_then(|loaded| loaded.private_key.clone());
@@ -164,8 +164,9 @@ fn undo(
     }
     if let (Place::Replaced, Some(ledger)) = (place, ledger) {
         return Err(Error::State(format!(
-            "{0} is run by another program than the daemon that `linerate up` started, and is as it was: what was left of {1} is \
-             removed. To take this one down, too, use the program that brought it up, or `linerate down {0}` once more",
+            "{0} is run by another program than the daemon that `linerate up` started; it was left running. The remains of the \
+            tunnel of {1} were removed. To take {0} down as well, use the program that brought it up, or run \
+             `linerate down {0}` again",
             locked.interface(),
             ledger.file.display()
         )));

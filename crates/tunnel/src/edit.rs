@@ -1,5 +1,5 @@
-//! Edits of a tunnel's file: the file first, then what runs. Whatever happens meanwhile, a kill, a full disk, another
-//! administrator, the file is as it was or as it shall be, and the next `up` or `reload` makes the tunnel follow it.
+//! Edits a tunnel's file, then applies the edit to the running tunnel. Whatever happens meanwhile (a kill, a full disk,
+//! another administrator), the file has all of the edit or nothing of it, and the next `up` or `reload` applies the file.
 //!
 //! | step | |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | commit | the peers of a fleet are changed in its store (`fleet`); what was changed there meanwhile comes first |
 //! | replace | a new file is written to disk, checked against an edit by other means, and renamed |
 //! | apply | only the changed peers go to the daemon, and their destinations to a gateway's table; whatever else concerns the host is a whole reload |
-//! | apply to another program's | a tunnel that wg-quick brought up, say, has the peers of the file afterwards, or the caller is told what it has not (`foreign`) |
+//! | apply to another program's | a tunnel that another program brought up gets the file's peers; the caller is told of those that it did not get (`foreign`) |
 //! | put back | if the daemon refuses, and nobody else has changed the file since |
 //!
 //! Until the daemon has an edit, the ledger has it as the next file: the next edit or `reload` begins there.
@@ -40,7 +40,7 @@ pub struct Edited<T> {
     pub value: T,
     /// How the running tunnel got it.
     pub applied: Applied,
-    /// What the running tunnel does not do of what the file says, a sentence each with what to do.
+    /// Settings of the file that the running tunnel does not follow; each a sentence that names a remedy.
     pub unmet: Vec<String>,
 }
 
@@ -50,13 +50,13 @@ pub enum Applied {
     /// Nothing runs or responds, or nothing has changed for what runs: the next `up` or `reload` reads the file.
     #[default]
     NotRunning,
-    /// So many peers were changed, added or removed; on the host only their destinations, if those changed.
+    /// The number of peers changed, added or removed. On the host only their destinations were changed, if at all.
     Peers(usize),
     /// By a whole reload.
     Reloaded,
 }
 
-/// What became of the running tunnel.
+/// The effect of an edit on the running tunnel.
 #[derive(Default)]
 struct Outcome {
     applied: Applied,
@@ -175,7 +175,7 @@ fn reloaded(done: Reloaded) -> Result<Outcome, Error> {
     Ok(Outcome { applied: Applied::Reloaded, needs_supervisor: done.needs_supervisor, unmet: Vec::new() })
 }
 
-/// Applies the file `new`, which was `old`, to the tunnel of its name that it was not brought up from, if one runs.
+/// Applies an edit from `old` to `new` to a running tunnel that was not brought up from this file, if there is one.
 fn apply_to_foreign(
     old: &ConfigFile,
     new: &ConfigFile,
@@ -214,7 +214,7 @@ pub(crate) fn check_unchanged(file: &ConfigFile) -> Result<(), Error> {
     }
 }
 
-/// Applies the file `new`, which was `old`, to the tunnel if it runs.
+/// Applies an edit from `old` to `new` to the tunnel if it runs.
 fn apply(
     old: &ConfigFile,
     new: &ConfigFile,

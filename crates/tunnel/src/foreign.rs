@@ -1,6 +1,6 @@
-//! Edits of the file of a tunnel that another program runs: wg-quick with our daemon, with another one, or with the
-//! kernel's module. There is no ledger, so only the peers are changed, over the tunnel's own control. What is left
-//! undone is said: whoever disabled a client has to know whether it is still let in.
+//! Applies edits to a tunnel that another program brought up: wg-quick with linerated, another daemon or the kernel
+//! module. There is no ledger, so only the peers are changed, over the tunnel's control interface. Settings that were not
+//! applied are reported: an administrator who disabled a client must know whether the client can still connect.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use crate::read::{ConfigFile, DefaultRoutes};
 use crate::reload;
 use crate::status::is_absence;
 
-/// Gives the running tunnel the peers of the file `new`, which was `old`. `ledger` is that of a tunnel that linerate
-/// brought up from another file. Returns what was applied, and what the tunnel does not do of what the file says.
+/// Applies the changes of peers from `old` to `new` to the running tunnel. `ledger` is that of a tunnel that linerate
+/// brought up from another file. Returns what was applied, and the settings that the tunnel does not follow.
 ///
 /// # Errors
-/// The tunnel refuses the peers: it is as it was.
+/// The tunnel refuses the peers; nothing was changed.
 pub(crate) fn apply(
     old: &ConfigFile,
     new: &ConfigFile,
@@ -89,8 +89,8 @@ fn state(file: &ConfigFile) -> Result<DeviceState, ClientError> {
     reload::open(&file.interface)?.get()
 }
 
-/// The changes of peers. The tunnel may not have followed earlier edits: peers that are comments in the file are removed
-/// wherever they come from, and an edit that changes nothing brings all peers.
+/// Returns the changes of peers. The tunnel may have missed earlier edits, so all disabled peers are removed, and an edit
+/// that changes nothing adds all missing peers.
 fn peers(from: &TunnelFile, new: &ConfigFile, to: &TunnelFile, device: &DeviceState, is_same: bool) -> Vec<PeerUpdate> {
     let running: HashSet<PublicKey> = device.peers.iter().map(|peer| peer.public_key).collect();
     let runs = |peer: &Arc<Peer>| running.contains(&peer.public_key);
@@ -102,10 +102,10 @@ fn peers(from: &TunnelFile, new: &ConfigFile, to: &TunnelFile, device: &DeviceSt
     changes(&before, to, device, reload::removal(&new.interface)).update.peers
 }
 
-/// What the new file asks of the host that the old one did not.
+/// Returns warnings about settings of the host that are new in the file.
 fn unmet_on_host(old: &ConfigFile, new: &ConfigFile, is_same: bool) -> Vec<String> {
     let (old_peers, new_peers) = match is_same {
-        // An earlier edit may have brought what is still missing.
+        // An earlier edit may have added settings that the host still lacks.
         true => (&[][..], &*new.contents.peers),
         false => differing(&old.contents.peers, &new.contents.peers),
     };
@@ -132,7 +132,7 @@ fn unmet_on_host(old: &ConfigFile, new: &ConfigFile, is_same: bool) -> Vec<Strin
         spec
     };
     let (mut from, to) = (spec(old, old_peers), spec(new, new_peers));
-    // A route that leads to nobody does no harm.
+    // A route without a peer behind it does no harm.
     let has_new_routes = !is_same && to.allowed_ips.iter().any(|net| !from.allowed_ips.contains(net));
     from.allowed_ips.clone_from(&to.allowed_ips);
     let device = |file: &TunnelFile| (file.listen_port, file.fwmark, file.private_key.clone(), file.user.clone());
@@ -145,7 +145,7 @@ fn unmet_on_host(old: &ConfigFile, new: &ConfigFile, is_same: bool) -> Vec<Strin
     unmet
 }
 
-/// The peers that the tunnel has, or has not, in spite of the update; those to be added count if it `takes_all`.
+/// Returns a warning about peers that the update did not remove or, if the tunnel `takes_all`, did not add.
 fn unmet_by_device(new: &ConfigFile, updates: &[PeerUpdate], takes_all: bool) -> Option<String> {
     let name = &new.interface;
     let Ok(device) = state(new) else {

@@ -1,9 +1,9 @@
-//! Where the tunnel of a ledger is. Names are reused: namespaces of the network share one /run, an interface is renamed
-//! or moved, and another daemon takes the socket of one that has died. A command that goes by the name alone would change
-//! another tunnel, or forget one that runs.
+//! Finds the tunnel of a ledger. Its name is not enough: several network namespaces may share one /run, an interface may
+//! be renamed or moved, and another daemon may take over the socket of a dead one. A command that went by the name alone
+//! would change another tunnel, or forget a running one.
 //!
-//! [`Identity`] is what a ledger remembers, [`place`] compares that with what is there, and each command asks it before it
-//! changes anything.
+//! A ledger stores the tunnel's [`Identity`]; [`place`] compares it with the host. Each command calls it before it changes
+//! anything.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,31 +24,31 @@ use crate::error::Error;
 use crate::ledger::{self, Ledger};
 use crate::snapshot;
 
-/// What tells a tunnel from others of its name. A ledger of an earlier version has none of it.
+/// Distinguishes a tunnel from others of its name. Ledgers of earlier versions have neither field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Identity {
-    /// The inode of the network namespace that it was brought up in.
+    /// The inode of the network namespace in which the tunnel was brought up.
     network: Option<u64>,
-    /// The socket of its daemon.
+    /// The daemon's socket file.
     socket: Option<SocketId>,
 }
 
-/// A socket file: each daemon makes a new one.
+/// Identifies a socket file; each daemon creates a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SocketId {
     inode: u64,
-    /// When it was made, in nanoseconds since 1970, where the file system tells: some give a number again at once.
+    /// Creation time in nanoseconds since 1970, where the file system records it: some reuse an inode's number at once.
     made: Option<u64>,
 }
 
 impl Identity {
-    /// That of a tunnel which this process is about to bring up.
+    /// Returns the identity of a tunnel that this process is about to bring up.
     pub(crate) fn of_new() -> Self {
         Self { network: own_network(), socket: None }
     }
 
-    /// As this one, with the daemon that answers for `interface` now.
+    /// Returns this identity with the socket of the daemon that answers for `interface`.
     pub(crate) fn with_daemon(&self, interface: &InterfaceName) -> Self {
         Self { network: self.network, socket: answering(interface) }
     }
@@ -58,17 +58,17 @@ impl Identity {
         differ(self.network, own)
     }
 
-    /// Whether the tunnel was brought up in another network namespace than that of this process.
+    /// Whether the tunnel was brought up in another network namespace than this process's.
     pub(crate) fn is_of_other_network(&self) -> bool {
         self.is_elsewhere(own_network())
     }
 
-    /// The name of its network namespace, in parentheses, if that can be found.
+    /// Formats the name of the tunnel's network namespace as ` (NAME)`; empty if no name is known.
     fn at(&self) -> String {
         self.network.and_then(find).map_or_else(String::new, |network| format!(" ({network})"))
     }
 
-    /// The beginning of a command in its network namespace.
+    /// Returns the prefix that runs a command in the tunnel's network namespace.
     fn way(&self) -> String {
         match self.network.and_then(find) {
             Some(Network::Named(name)) => format!("ip netns exec {name}"),
@@ -77,18 +77,18 @@ impl Identity {
         }
     }
 
-    /// Whether the file at the socket's path is that of another daemon.
+    /// Whether the file at the socket's path is known to be another daemon's.
     pub(crate) fn is_socket_of_other(&self, interface: &InterfaceName) -> bool {
         differ(self.socket, socket_file(interface))
     }
 
-    /// Whether the file at the socket's path is known to be that of the tunnel's daemon.
+    /// Whether the file at the socket's path is known to be the tunnel's daemon's.
     pub(crate) fn has_socket(&self, interface: &InterfaceName) -> bool {
         self.socket.is_some() && self.socket == socket_file(interface)
     }
 }
 
-/// What a ledger does not have yet of a daemon that was started again: there was no room to write it.
+/// The index and identity of a restarted daemon that could not be written into the ledger, as on a full disk.
 #[derive(Clone)]
 pub(crate) struct Unrecorded {
     pub(crate) index: Option<u32>,
@@ -101,45 +101,45 @@ impl Unrecorded {
     }
 }
 
-/// Where the tunnel of a ledger is.
+/// The place of a ledger's tunnel, seen from this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Its interface is here, under its name.
+    /// The interface is in this network namespace, under the tunnel's name.
     Here,
-    /// Its interface and its daemon are gone.
+    /// The interface and the daemon are gone.
     Gone,
-    /// So is the network namespace that it was brought up in.
+    /// The network namespace in which the tunnel was brought up is gone.
     NetworkGone,
-    /// It was brought up in another network namespace, which is there.
+    /// The tunnel was brought up in another network namespace, which exists.
     OtherNetwork,
-    /// Its interface has another name.
+    /// The interface was renamed to this name.
     Renamed(String),
-    /// Its daemon runs, and its interface is in another network namespace.
+    /// The daemon runs; the interface is in another network namespace.
     Moved,
-    /// Another daemon, or another interface, has its name.
+    /// Another daemon or another interface has the tunnel's name.
     Replaced,
 }
 
-/// What there is of a tunnel's name.
+/// The host's side of the comparison in [`placed`].
 #[derive(Clone, Debug, Default)]
 struct Seen {
     /// The network namespace of this process.
     network: Option<u64>,
-    /// Whether that of the ledger exists.
+    /// Whether the tunnel's own network namespace is another one, and exists.
     is_network_there: bool,
-    /// The index of the interface of the tunnel's name.
+    /// The index of the interface with the tunnel's name.
     index: Option<u32>,
     /// The name of the interface with the ledger's index.
     name: Option<String>,
-    /// The socket on which a daemon answers.
+    /// The socket file of the tunnel's name, if a daemon answers on it.
     socket: Option<SocketId>,
 }
 
-/// Where the tunnel of `ledger` is, on a host with these `links`.
+/// Finds the tunnel of `ledger` on a host with these `links`.
 pub(crate) fn place(ledger: &Ledger, links: &[Link]) -> Place {
     let Ok(interface) = ledger.spec.interface.parse::<InterfaceName>() else { return Place::Here };
     let own = own_network();
-    // Tunnels only: the number of an interface that is gone may be another's after a restart of a container.
+    // Only tunnels: after a restart of a container, another interface may have the index.
     let with_index = |index| links.iter().find(|link| link.index == index && (link.tun || link.wireguard));
     let seen = Seen {
         network: own,
@@ -151,7 +151,7 @@ pub(crate) fn place(ledger: &Ledger, links: &[Link]) -> Place {
     placed(ledger.implementation, ledger.index, &ledger.identity, &seen)
 }
 
-/// Where the tunnel of `ledger` is, on this host.
+/// Finds the tunnel of `ledger` on this host.
 ///
 /// # Errors
 /// The host cannot be read.
@@ -159,7 +159,7 @@ pub(crate) fn of(ledger: &Ledger) -> Result<Place, Error> {
     Ok(place(ledger, &snapshot::open()?.links().map_err(Error::Snapshot)?))
 }
 
-/// As [`place`]: a pure function of what is recorded and what is seen. What is not known counts as equal.
+/// The decision of [`place`], as a pure function of the ledger and the host. Unknown values count as equal.
 fn placed(implementation: Implementation, index: Option<u32>, identity: &Identity, seen: &Seen) -> Place {
     let is_own_socket = identity.socket.is_some() && identity.socket == seen.socket;
     if identity.is_elsewhere(seen.network) {
@@ -169,7 +169,7 @@ fn placed(implementation: Implementation, index: Option<u32>, identity: &Identit
     let by_daemon = implementation == Implementation::Daemon;
     let renamed = || seen.name.clone().map(Place::Renamed);
     match seen.socket {
-        // A daemon and the kernel may have tunnels of one name; commands reach the daemon's.
+        // A daemon and the kernel may each have a tunnel of this name; commands reach the daemon's.
         Some(_) if !by_daemon || differ(identity.socket, seen.socket) => Place::Replaced,
         _ if is_own_link => Place::Here,
         Some(_) if is_own_socket => renamed().unwrap_or(Place::Moved),
@@ -182,23 +182,23 @@ fn named_link<'a>(links: &'a [Link], interface: &InterfaceName) -> Option<&'a Li
     links.iter().find(|link| link.name == interface.as_str())
 }
 
-/// Whether both are known and not equal.
+/// Whether both values are known and not equal.
 fn differ<T: PartialEq>(left: Option<T>, right: Option<T>) -> bool {
     left.is_some() && right.is_some() && left != right
 }
 
-/// What a command is for, by which its refusal says what to do.
+/// The purpose of a command. Its refusal names a remedy for this purpose.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A new tunnel of this name.
+    /// Brings up a new tunnel.
     Up,
-    /// The command of this name, which changes the tunnel or its file.
+    /// Changes the tunnel or its file, by the command of this name.
     Change(&'static str),
 }
 
 impl Place {
-    /// Whether what `step` changes is that of the tunnel, and can be reached. Of a network namespace that is gone only what
-    /// does not belong to a namespace is left; what looks alike here is another tunnel's.
+    /// Whether `step` changes the tunnel's own state, within reach. If the tunnel's network namespace is gone, only state
+    /// outside of namespaces is left; equal state in this namespace is another tunnel's.
     pub(crate) fn has(&self, step: &Step) -> bool {
         match self {
             Self::NetworkGone => {
@@ -216,28 +216,29 @@ impl Place {
         }
     }
 
-    /// Why a command has to leave the tunnel alone, if it has to: where the tunnel is, and what to do.
+    /// Returns the error of a command that must not change the tunnel: the tunnel's place, and what to do.
     pub(crate) fn refusal(&self, ledger: &Ledger, purpose: Purpose) -> Option<Error> {
         let name = &ledger.spec.interface;
         let said = self.description(ledger)?;
         let back_up = format!("`linerate down {name}` takes it down, and `linerate up {name}` then brings it up here");
         let remedy = match (self, purpose) {
             (Self::OtherNetwork, Purpose::Up) => format!(
-                "take it down there, or give this one another name: two tunnels of one name need a /run each. It is as it \
-                 was: `{} linerate down {name}` takes it down",
+                "nothing was changed. `{} linerate down {name}` takes that tunnel down; to run both, give this one another \
+                name, as two tunnels of one name need a /run each",
                 ledger.identity.way()
             ),
             (Self::OtherNetwork, Purpose::Change(verb)) => {
-                format!("it is as it was: `{} linerate {verb} {name}`", ledger.identity.way())
+                format!("nothing was changed. Run `{} linerate {verb} {name}`", ledger.identity.way())
             }
             (Self::Renamed(new), _) => format!(
-                "`ip link set dev {new} name {name}` gives the name back (set it down before), `linerate down {name}` takes \
-                 the tunnel down"
+                "`ip link set dev {new} name {name}` gives the name back (set {new} down first); `linerate down {name}` takes \
+                the tunnel down"
             ),
             (Self::Moved, _) => back_up,
             (Self::Replaced, _) => {
                 format!(
-                    "it is as it was: `linerate down {name}` removes what is left of the other one, and nothing of this"
+                    "nothing was changed. `linerate down {name}` removes the remains of the tunnel that `up` \
+                     made, and leaves the other program alone"
                 )
             }
             _ => return None,
@@ -245,7 +246,7 @@ impl Place {
         Some(Error::State(format!("{name} {said}; {remedy}")))
     }
 
-    /// Where the tunnel is, as the end of a sentence about it; `None` if it is here, or gone.
+    /// Describes the tunnel's place, as the end of a sentence; `None` if the tunnel is here or gone.
     pub(crate) fn description(&self, ledger: &Ledger) -> Option<String> {
         match self {
             Self::Here | Self::Gone | Self::NetworkGone => None,
@@ -260,11 +261,11 @@ impl Place {
     }
 }
 
-/// How a network namespace can be reached.
+/// A way to enter a network namespace.
 enum Network {
-    /// `ip netns` has a name for it.
+    /// By the name that `ip netns` has for it.
     Named(String),
-    /// A process is in it.
+    /// By a process in it.
     Process(u32),
 }
 
@@ -277,7 +278,7 @@ impl std::fmt::Display for Network {
     }
 }
 
-/// Where `ip netns` keeps the namespaces that have names.
+/// The folder in which `ip netns` keeps named namespaces.
 const NAMED: &str = "/run/netns";
 
 fn own_network() -> Option<u64> {
@@ -288,7 +289,7 @@ fn inode(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().map(|file| file.ino())
 }
 
-/// The network namespace of this inode, if it exists as far as this process can see.
+/// Finds the network namespace of this inode among the named ones and those of the visible processes.
 fn find(network: u64) -> Option<Network> {
     let is_it = |path: &Path| inode(path) == Some(network);
     if let Some((name, _)) = named().into_iter().find(|(_, path)| is_it(path)) {
@@ -301,13 +302,13 @@ fn find(network: u64) -> Option<Network> {
     pids.into_iter().find(is_in_it).map(Network::Process)
 }
 
-/// The namespaces that have names, with the file of each.
+/// Lists the named network namespaces and their files.
 fn named() -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(NAMED).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some((entry.file_name().to_str()?.to_owned(), entry.path()))).collect()
 }
 
-/// The name of a network namespace that has an interface of this name, other than that of this process.
+/// Finds another named network namespace that has an interface of this name.
 fn holder_of(interface: &str) -> Option<String> {
     let own = own_network();
     let has_it = |path: &Path| {
@@ -318,14 +319,13 @@ fn holder_of(interface: &str) -> Option<String> {
     others.into_iter().find(|(_, path)| has_it(path)).map(|(name, _)| name)
 }
 
-/// The socket file of `interface`.
 fn socket_file(interface: &InterfaceName) -> Option<SocketId> {
     let file = fs::metadata(socket::path(socket::DIRECTORY.as_ref(), interface)).ok()?;
     let made = file.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     Some(SocketId { inode: file.ino(), made: made.and_then(|since| u64::try_from(since.as_nanos()).ok()) })
 }
 
-/// The socket of `interface`, if a daemon answers on it or may do so later.
+/// Returns the socket file of `interface`, unless connecting shows that no daemon listens.
 fn answering(interface: &InterfaceName) -> Option<SocketId> {
     let file = socket_file(interface)?;
     match DaemonClient::connect(socket::DIRECTORY.as_ref(), interface) {
@@ -334,15 +334,15 @@ fn answering(interface: &InterfaceName) -> Option<SocketId> {
     }
 }
 
-/// Refuses to edit the file of a tunnel that another network namespace has, or of one in whose place another daemon runs:
-/// the edit would go to a tunnel that is another one.
+/// Checks that an edit of the tunnel's file would reach the tunnel.
 ///
 /// # Errors
-/// This is so.
+/// The tunnel belongs to another network namespace.
 pub(crate) fn check_editable(interface: &InterfaceName, identity: &Identity) -> Result<(), Error> {
     if identity.is_of_other_network() && (identity.has_socket(interface) || identity.network.and_then(find).is_some()) {
         return Err(Error::State(format!(
-            "{interface} belongs to another network namespace{}; it and its file are as they were: `{} linerate ...` edits it",
+            "{interface} belongs to another network namespace{}; nothing was changed. To edit it, \
+             begin the command with `{} linerate`",
             identity.at(),
             identity.way()
         )));
@@ -350,7 +350,7 @@ pub(crate) fn check_editable(interface: &InterfaceName, identity: &Identity) -> 
     Ok(())
 }
 
-/// Explains that an interface of this name is that of a tunnel which has another name, if it is.
+/// Returns the error for an interface that a tunnel of another name was renamed to; `None` for any other interface.
 pub(crate) fn renamed_from(interface: &InterfaceName) -> Option<Error> {
     let links = snapshot::open().ok()?.links().ok()?;
     named_link(&links, interface)?;
@@ -367,7 +367,7 @@ pub(crate) fn renamed_from(interface: &InterfaceName) -> Option<Error> {
 /// Checks that a tunnel without a ledger can be taken down from here.
 ///
 /// # Errors
-/// Its daemon answers, and no tunnel's interface has its name in this network namespace.
+/// The tunnel's daemon answers, and this network namespace has no tunnel interface of this name.
 pub(crate) fn check_reachable(interface: &InterfaceName, links: &[Link]) -> Result<(), Error> {
     let is_here = named_link(links, interface).is_some_and(|link| link.tun || link.wireguard);
     if is_here || answering(interface).is_none() {
@@ -375,16 +375,16 @@ pub(crate) fn check_reachable(interface: &InterfaceName, links: &[Link]) -> Resu
     }
     let at = holder_of(interface.as_str()).map_or_else(String::new, |name| format!(" ({name})"));
     Err(Error::State(format!(
-        "the interface of {interface} is in another network namespace{at}, or has another name; the tunnel is as it was: take \
-         it down there"
+        "the interface of {interface} is in another network namespace{at}, or has another name; nothing was changed. Take the \
+        tunnel down in that namespace, or by that name"
     )))
 }
 
-/// Refuses to bring up a tunnel without a ledger whose name a daemon has that is not of this network namespace: its socket
-/// is in the way.
+/// Checks that the name of a tunnel without a ledger is free: a daemon of another network namespace that shares /run may
+/// have its socket.
 ///
 /// # Errors
-/// There is such a daemon.
+/// A daemon answers for the name, or a tunnel was renamed to it.
 pub(crate) fn check_free(interface: &InterfaceName, links: &[Link]) -> Result<(), Error> {
     if named_link(links, interface).is_some() {
         return renamed_from(interface).map_or(Ok(()), Err);
@@ -395,8 +395,8 @@ pub(crate) fn check_free(interface: &InterfaceName, links: &[Link]) -> Result<()
     let path = socket::path(socket::DIRECTORY.as_ref(), interface);
     let at = holder_of(interface.as_str()).map_or_else(String::new, |name| format!(" ({name})"));
     Err(Error::State(format!(
-        "a daemon answers for {interface} on {} whose interface is not in this network namespace{at}: take that tunnel down, or \
-         give this one another name: two tunnels of one name need a /run each",
+        "a daemon answers for {interface} on {}, but its interface is not in this network namespace{at}; take that tunnel down, \
+        or give this one another name, as two tunnels of one name need a /run each",
         path.display()
     )))
 }

@@ -77,7 +77,6 @@ fn own_file(name: &InterfaceName) -> Option<PathBuf> {
 
 /// A tunnel that is up in a network of its own.
 pub struct Isolated {
-    /// The network.
     pub network: NetworkNamespace,
     servers: Vec<String>,
     search: Vec<String>,

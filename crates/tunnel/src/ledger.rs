@@ -59,7 +59,7 @@ pub struct Ledger {
     /// The index of the interface, once it exists: an interface of the same name with another index belongs to another
     /// tunnel.
     pub index: Option<u32>,
-    /// What else tells the tunnel from others of its name.
+    /// Distinguishes the tunnel from others of its name, with [`Self::index`].
     #[serde(default)]
     pub identity: Identity,
     /// A service supervises the tunnel and restarts its daemon.
@@ -172,13 +172,12 @@ impl Ledger {
         steps
     }
 
-    /// The step that has set the mark of the device, if that has another one, `there`.
+    /// Returns the step that set the device's mark, if the device's present mark, `there`, is another.
     pub(crate) fn lost_mark(&self, there: u32) -> Option<Step> {
         let set = self.in_force().into_iter().rfind(|step| matches!(step, Step::SetFwmark { .. }))?;
         matches!(set, Step::SetFwmark { fwmark, .. } if fwmark != there).then_some(set)
     }
 
-    /// The table of the gateway.
     pub(crate) fn gateway_table(&self) -> Option<&GatewayTable> {
         last_gateway_table(&self.steps)
     }
@@ -262,10 +261,7 @@ pub enum LedgerError {
     },
     /// Another command holds the lock of this interface.
     #[error("another command is using {interface}")]
-    Busy {
-        /// The interface.
-        interface: InterfaceName,
-    },
+    Busy { interface: InterfaceName },
 }
 
 impl LockedLedger {
@@ -291,7 +287,6 @@ impl LockedLedger {
         Ok(locked)
     }
 
-    /// The interface.
     pub fn interface(&self) -> &InterfaceName {
         &self.interface
     }
@@ -599,7 +594,7 @@ pub(crate) fn held_sysctls(directory: &Path) -> Result<BTreeMap<String, HeldSysc
     let mut held: BTreeMap<String, HeldSysctl> = BTreeMap::new();
     for interface in interfaces(directory)? {
         let Ok(Some(ledger)) = read(directory, &interface) else { continue };
-        // The sysctls of another network namespace are others.
+        // Another network namespace has sysctls of its own.
         if ledger.identity.is_of_other_network() {
             continue;
         }

@@ -1,4 +1,5 @@
-//! Ends, quotas, rates and successors of peers: to a daemon that knows them, and from what runs back into the tunnel's file.
+//! Sends expiry times, quotas, rates and next keys of peers to a daemon that knows them, and writes their outcomes back into
+//! the tunnel's file.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind};
@@ -26,7 +27,7 @@ pub(crate) struct Lost {
     groups: bool,
 }
 
-/// Sends a change, without limits, rates and groups to an implementation that knows none. Returns what it had of them.
+/// Sends a change; leaves out limits, rates and groups that the implementation does not know, and returns which these were.
 ///
 /// # Errors
 /// See [`TunnelClient::set`].
@@ -72,12 +73,12 @@ fn knows(counter: &str, counters: Result<Vec<(String, u64)>, ClientError>) -> Re
 }
 
 impl Lost {
-    /// Whether all is kept.
+    /// Whether nothing was left out.
     pub(crate) fn is_none(self) -> bool {
         !self.limits && !self.rates && !self.groups
     }
 
-    /// What is not kept, a sentence each.
+    /// Describes each kind of setting that was left out, in a sentence.
     pub(crate) fn sentences(self, interface: &str) -> Vec<String> {
         let limits = self.limits.then(|| {
             format!(
@@ -100,7 +101,7 @@ impl Lost {
         limits.into_iter().chain(rates).chain(groups).collect()
     }
 
-    /// Says what is not kept.
+    /// Warns of each kind of setting that was left out.
     pub(crate) fn warn(self, interface: &str, context: Context<'_>) {
         self.sentences(interface).iter().for_each(|sentence| context.warn(sentence));
     }
@@ -125,7 +126,6 @@ fn now() -> Duration {
 
 /// What became of a peer while the tunnel ran.
 enum Outcome {
-    /// It has expired.
     Expired,
     /// This key is its key now.
     Replaced,

@@ -386,13 +386,12 @@ impl ConfigFile {
     }
 }
 
-/// Where the key files of the file at `path` are.
+/// Returns the folders of the key files that the file at `path` names.
 fn folders<'a>(path: &'a Path, credentials: Option<&'a Path>) -> KeyDirectories<'a> {
     KeyDirectories { configuration: path.parent().unwrap_or(Path::new("/")), credentials }
 }
 
-/// The settings of a file, as a device has them: without a peer that is the interface itself, as in one file for all hosts of
-/// a mesh.
+/// Reads the settings of a file. Leaves out a peer that is the interface itself, as in a file for all hosts of a mesh.
 fn contents(document: &Document, interface: &InterfaceName, path: &Path) -> (TunnelFile, Vec<Diagnostic>) {
     let (file, diagnostics) = TunnelFile::read(document, interface, &System);
     match own_key(&file, path) {
@@ -417,7 +416,7 @@ fn read_text(path: &Path) -> Result<Buffer, Error> {
 
 /// Whether a file has this text.
 pub(crate) fn has_text(path: &Path, text: &[u8]) -> io::Result<bool> {
-    // One in UTF-16 was decoded.
+    // A file in UTF-16 has this text after decoding.
     Ok(reads_as(File::open(path)?, text)? || *decoded(atomic_file::read(path)?) == *text)
 }
 

@@ -155,7 +155,8 @@ fn state_of(interface: &InterfaceName) -> Result<DeviceState, Error> {
     let state = open(interface).and_then(|mut tunnel| tunnel.get());
     state.map_err(|error| match is_absence(&error) {
         true => Error::State(format!(
-            "{interface} does not run: its daemon has ended; `linerate down {interface}` cleans up, then `linerate up {interface}`"
+            "{interface} does not run, because its daemon has ended; run `linerate down {interface}`, then `linerate \
+             up {interface}`"
         )),
         false => Error::State(format!("{interface} does not respond: {error}")),
     })
@@ -165,8 +166,8 @@ fn set(interface: &InterfaceName, update: &DeviceUpdate) -> Result<(), ClientErr
     limits::set(interface.as_str(), update).map(drop)
 }
 
-/// Gives the device the mark that the tunnel's rules are for, if another program has given it another; returns what is to
-/// be said. This comes before the plan, which takes that mark for granted.
+/// Restores the device's mark to that of the tunnel's routing rules, if another program has changed it; returns a message
+/// for the user. Runs before the plan is made, which relies on the mark.
 fn restore_mark(
     interface: &InterfaceName,
     ledger: &Ledger,
@@ -176,7 +177,7 @@ fn restore_mark(
     let update = DeviceUpdate { fwmark: Some(fwmark), ..DeviceUpdate::default() };
     set(interface, &update).map_err(|error| refused(&error, &update, running))?;
     running.fwmark = fwmark;
-    Ok(Some(format!("it marks its datagrams with {fwmark:#x} again")))
+    Ok(Some(format!("its firewall mark was changed by another program and is {fwmark:#x} again")))
 }
 
 /// Opens a connection for one request: boringtun closes it after its reply.

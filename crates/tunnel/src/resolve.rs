@@ -83,7 +83,6 @@ impl NamedEndpoints {
 }
 
 impl ConfigFile {
-    /// The endpoints that are names.
     pub(crate) fn named_endpoints(&self) -> Vec<NamedEndpoint> {
         named_endpoints(&self.contents)
     }

@@ -113,7 +113,7 @@ fn with_replacements(file: ConfigFile, device: &DeviceState) -> Result<ConfigFil
     Ok(file.with_replacements(device)?.unwrap_or(file))
 }
 
-/// Checks that the tunnel of the ledger, which is at `place`, is the one that runs, and was brought up from this file.
+/// Checks that the running tunnel is the ledger's, which is at `place`, and was brought up from this file.
 ///
 /// # Errors
 /// How it differs, as the end of a sentence.
@@ -121,8 +121,8 @@ fn check_same_tunnel(ledger: &Ledger, file: &ConfigFile, place: &Place) -> Resul
     let name = &file.interface;
     if *place == Place::Replaced {
         return Err(format!(
-            "is not the interface that `up` made: that one's daemon died, and nothing tells what this one has of the \
-             file. Take it down, and `linerate up {name}` brings up what the file says"
+            "is not the interface that `up` made: the daemon of that one died, and this interface may have other settings than \
+            the file. Take it down, then `linerate up {name}` brings up the file's tunnel"
         ));
     }
     if !file.is_file_of(ledger) {

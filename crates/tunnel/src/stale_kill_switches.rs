@@ -23,7 +23,8 @@ impl StaleKillSwitches {
     /// remaining effects are unknown.
     ///
     /// # Errors
-    /// The tunnel of this name runs somewhere else, or a ledger or the host cannot be read. Nothing has changed.
+    /// The tunnel runs in another network namespace or under another name, or a ledger or the host cannot be read. Nothing has
+    /// changed.
     pub(crate) fn clean_up(
         locked: &LockedLedger,
         interface: &InterfaceName,

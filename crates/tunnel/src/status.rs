@@ -34,7 +34,6 @@ const SESSION: Duration = Duration::from_secs(180);
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// The interface.
     pub interface: String,
     /// What runs it.
     pub implementation: RunBy,
@@ -61,16 +60,16 @@ pub struct Status {
     pub no_private_key: bool,
     /// The interface is up, and its port is in use by another program.
     pub not_listening: bool,
-    /// Where the tunnel is, if it is not here under its name, as the end of a sentence about it.
+    /// The tunnel's place, as the end of a sentence; `None` if the interface is here under its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// Its interface has another name, another program has its name, or it was moved and what it has set here is in vain.
+    /// The interface was renamed, another program has its name, or it was moved and its settings on this host have no effect.
     #[serde(skip)]
     pub misplaced: bool,
     /// What the tunnel has set on this host and is not there any more, each as the command that sets it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
-    /// Rules of others that lead packets for its allowed IPs past it.
+    /// Routing rules of other programs that lead packets for the tunnel's allowed IPs past it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bypassed: Vec<String>,
     /// What its supervisor cannot do at present.
@@ -84,7 +83,6 @@ pub struct Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunBy {
-    /// A daemon.
     Daemon,
     /// The kernel's module.
     Kernel,
@@ -101,7 +99,6 @@ pub struct PeerStatus {
     /// Its name in the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its public key.
     pub public_key: String,
     /// Its endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +115,6 @@ pub struct PeerStatus {
     pub received: u64,
     /// Bytes sent.
     pub sent: u64,
-    /// Its allowed IPs.
     pub allowed_ips: Vec<String>,
     /// When it expires, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -257,7 +253,7 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         not_listening: implementation == RunBy::Daemon && is_not_listening(name),
         misplaced: match &place {
             Place::Renamed(_) | Place::Replaced => true,
-            // A hook may have moved it, after which there is nothing here.
+            // If a hook moved the interface on purpose, no settings are left here.
             Place::Moved => ledger.as_ref().is_some_and(|ledger| !plan::lost(&ledger.in_force(), state).is_empty()),
             _ => false,
         },
@@ -269,13 +265,13 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
     }
 }
 
-/// What leads packets past a tunnel.
+/// Lists the rules that lead packets past a tunnel.
 fn bypassed(ledger: &Ledger, state: &HostState) -> Vec<String> {
     plan::bypasses(&ledger.in_force(), state).iter().map(ToString::to_string).collect()
 }
 
-/// What the host and the device have lost of a tunnel that is up. A link that is down, and what goes with that, is told by
-/// itself.
+/// Lists the steps of a tunnel whose effects are gone from the host or the device. Returns none while the link is down:
+/// [`Status::link_down`] reports that.
 fn lost(ledger: &Ledger, device: Option<&DeviceState>, state: &HostState) -> Vec<String> {
     let is_up = state.link(&ledger.spec.interface).is_some_and(|link| link.up);
     if !is_up || !ledger.complete || !ledger.pending.is_empty() {
@@ -330,7 +326,6 @@ struct FileOnly {
     name: Option<String>,
     /// Its endpoint, where that is a name.
     endpoint: Option<String>,
-    /// Its group.
     group: Option<String>,
 }
 

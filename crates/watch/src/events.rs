@@ -34,7 +34,6 @@ pub struct Who {
     /// Its name in the tunnel's file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its public key.
     pub public_key: String,
 }
 

@@ -76,7 +76,6 @@ pub struct Now {
 /// A tunnel that there may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its interface.
     pub interface: String,
     /// Whether `up` brought it up, and nothing has taken it down since.
     pub recorded: bool,

@@ -32,7 +32,6 @@ pub struct View {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tunnel {
-    /// Its interface.
     pub interface: String,
     /// What runs it.
     pub implementation: RunBy,
@@ -87,7 +86,6 @@ pub struct Daemon {
 pub struct Counter {
     /// Its name, as in `linerate show --stats --json`.
     pub name: Arc<str>,
-    /// Its value.
     pub value: u64,
     /// By how much it grew per second since the last poll; absent at the first.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,9 +165,7 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rates {
-    /// Received.
     pub received: f64,
-    /// Sent.
     pub sent: f64,
 }
 

@@ -16,8 +16,8 @@ use linerate_control::uapi::client::ClientError;
 use crate::host::{Found, Host, Now, Stamp, System};
 use crate::{Ask, Daemon, Tunnel, View, WatchError, Watcher};
 
-/// How long a tunnel is waited for that was late before, or could not be read.
-const SHORT: Duration = Duration::from_millis(20);
+/// Time to wait for a tunnel that was late before or could not be read.
+const LATE_TUNNEL_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Reads the tunnels of a host, each in a thread of its own.
 pub struct Watchers<H = System> {
@@ -69,7 +69,10 @@ impl<H: Host + Clone + Send + 'static> Watchers<H> {
             let Some(reader) = self.readers.get_mut(&name) else { continue };
             let was_late = !reader.take(Duration::ZERO)? || reader.is_unreadable();
             reader.ask(found, ask);
-            ends.insert(name, patience.map(|patience| begin + if was_late { SHORT.min(patience) } else { patience }));
+            ends.insert(
+                name,
+                patience.map(|patience| begin + if was_late { LATE_TUNNEL_TIMEOUT.min(patience) } else { patience }),
+            );
         }
         for (name, reader) in &mut self.readers {
             match ends.get(name).copied().flatten() {

@@ -21,21 +21,21 @@ use crate::guard::network;
 use crate::server::{Server, locked};
 use crate::sessions::Hash;
 
-/// The most connections at a time. Any user of this host can open many, so a further connection replaces one of those
-/// that have the most: the ones of a session, or the ones without.
-const MOST: usize = 512;
+/// Maximum number of connections. Any user of this host can open many, so a further connection replaces one of the session
+/// with the most connections; connections without a session count as one session.
+const MAX_CONNECTIONS: usize = 512;
 
-/// So many of them may be of one source that is elsewhere; a browser has six.
-const MOST_OF_A_SOURCE: usize = 32;
+/// Maximum number of connections from one remote source; a browser opens six.
+const MAX_CONNECTIONS_PER_SOURCE: usize = 32;
 
-/// How long the head of a request, and a TLS handshake, may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for a request's head, and for a TLS handshake.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After this long a connection takes no further request. A browser opens another.
-const LIFE: Duration = Duration::from_secs(60);
+/// Age at which a connection accepts no further request. A browser opens another connection.
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(60);
 
-/// And after this long again it is over, whoever has not read the last answer: longer than the helper may take.
-const END: Duration = Duration::from_secs(90);
+/// Time after that at which the connection is closed, even if the last answer was not read. Longer than the helper's timeout.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The connections that are open, the oldest first.
 #[derive(Default)]
@@ -51,7 +51,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Assigns the place to a session. This happens before the request is answered: an attacker could open `MOST`
+    /// Assigns the place to a session. This happens before the request is answered: an attacker could open `MAX_CONNECTIONS`
     /// connections faster than the helper answers.
     pub(crate) fn keep(&self, session: &Hash) {
         *locked(&self.session) = Some(session.clone());
@@ -66,7 +66,7 @@ impl Places {
     /// Takes a place for a new connection; if none is free, that of the least entitled one.
     fn take(&self) -> Arc<Place> {
         let mut places = locked(&self.0);
-        if places.len() >= MOST {
+        if places.len() >= MAX_CONNECTIONS {
             let taken = least_entitled(&places);
             places.remove(taken).is_taken.notify_one();
         }
@@ -80,8 +80,8 @@ impl Places {
     }
 }
 
-/// Picks the place to give up: the oldest of the session with the most places, where those without a session count as
-/// one. A new connection has no session until its cookie is read, and is not the first to go while a session has hundreds.
+/// Picks the place to give up: the oldest of the session with the most places. Connections without a session count as one
+/// session: a new connection has none until its cookie is read, and must not be closed while a session has hundreds.
 fn least_entitled(places: &[Arc<Place>]) -> usize {
     let sessions: Vec<Option<Hash>> = places.iter().map(|place| place.session()).collect();
     let mut counts: HashMap<Option<&Hash>, usize> = HashMap::new();
@@ -109,7 +109,7 @@ impl Sources {
         if let Some(source) = source {
             let mut known = locked(&self.0);
             let count = known.entry(source).or_default();
-            if *count >= MOST_OF_A_SOURCE {
+            if *count >= MAX_CONNECTIONS_PER_SOURCE {
                 return None;
             }
             *count += 1;
@@ -151,7 +151,7 @@ pub(crate) async fn accept_tcp(listener: &TcpListener, server: Arc<Server>, tls:
                 match tls {
                     None => converse(stream, server, Some(peer), false, &place).await,
                     Some(tls) => {
-                        if let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await {
+                        if let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
                             converse(stream, server, Some(peer), true, &place).await;
                         }
                     }
@@ -202,12 +202,12 @@ where
         async move { Ok::<_, std::convert::Infallible>(server.answer(request, peer, is_tls).await) }
     });
     let mut connection = http1::Builder::new();
-    connection.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(16 << 10).max_headers(64);
+    connection.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(16 << 10).max_headers(64);
     let mut connection = std::pin::pin!(connection.serve_connection(TokioIo::new(stream), service));
     // What goes wrong here is that somebody went away.
-    if timeout(LIFE, connection.as_mut()).await.is_err() {
+    if timeout(CONNECTION_LIFETIME, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
-        let _ = timeout(END, connection).await;
+        let _ = timeout(CLOSE_TIMEOUT, connection).await;
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
                 let place = Arc::default();
                 let conversation = converse(stream, host.server.clone(), None, false, &place);
                 timeout(Duration::from_secs(3600), conversation).await.expect("it never ends");
-                assert!(started.elapsed() <= PATIENCE + Duration::from_secs(1), "{:?}", started.elapsed());
+                assert!(started.elapsed() <= HEAD_TIMEOUT + Duration::from_secs(1), "{:?}", started.elapsed());
             });
         }
     }
@@ -260,7 +260,11 @@ mod tests {
             let place = Arc::default();
             let conversation = converse(stream, host.server.clone(), None, false, &place);
             timeout(Duration::from_secs(3600), conversation).await.expect("it never ends");
-            assert!(started.elapsed() <= LIFE + END + Duration::from_secs(1), "{:?}", started.elapsed());
+            assert!(
+                started.elapsed() <= CONNECTION_LIFETIME + CLOSE_TIMEOUT + Duration::from_secs(1),
+                "{:?}",
+                started.elapsed()
+            );
         });
     }
 
@@ -284,9 +288,9 @@ mod tests {
     fn one_more_connection_takes_the_place_of_the_least_entitled() {
         let places = Places::default();
         let has = |place: &Arc<Place>| locked(&places.0).iter().any(|other| Arc::ptr_eq(other, place));
-        let strangers: Vec<_> = (0..MOST).map(|_| places.take()).collect();
+        let strangers: Vec<_> = (0..MAX_CONNECTIONS).map(|_| places.take()).collect();
         strangers[0].keep(&"writer".to_owned());
-        let readers: Vec<_> = (0..MOST - 1).map(|_| places.take()).collect();
+        let readers: Vec<_> = (0..MAX_CONNECTIONS - 1).map(|_| places.take()).collect();
         assert!(has(&strangers[0]), "a connection with a session stays");
         assert!(!strangers[1..].iter().any(has));
         // All places have a session: one session has all but one of them.
@@ -295,12 +299,12 @@ mod tests {
             places.take().keep(&"writer".to_owned());
             assert!(has(&strangers[0]) && !has(&readers[round]) && has(&readers[round + 1]), "{round}");
         }
-        // A connection that has not sent its cookie yet is not the first to go.
+        // A connection that has not sent its cookie yet is not closed first.
         let silent = places.take();
         places.take().keep(&"writer".to_owned());
         assert!(has(&silent) && !has(&readers[11]));
         places.give_back(&strangers[0]);
-        assert_eq!(locked(&places.0).len(), MOST - 1);
+        assert_eq!(locked(&places.0).len(), MAX_CONNECTIONS - 1);
     }
 
     #[test]
@@ -321,14 +325,14 @@ mod tests {
     #[test]
     fn a_source_has_a_share_of_the_connections() {
         let sources = Arc::<Sources>::default();
-        let all: Vec<_> = (0..MOST_OF_A_SOURCE).map(|_| sources.share(source(1), false).unwrap()).collect();
+        let all: Vec<_> = (0..MAX_CONNECTIONS_PER_SOURCE).map(|_| sources.share(source(1), false).unwrap()).collect();
         assert!(sources.share(source(1), false).is_none());
         assert!(sources.share(source(2), false).is_some());
         assert!(sources.share(source(1), true).is_some(), "behind a proxy");
         drop(all);
         assert!(sources.share(source(1), false).is_some());
         assert!(locked(&sources.0).is_empty());
-        let local: Vec<_> = (0..MOST).map(|_| sources.share([127, 0, 0, 1].into(), false)).collect();
+        let local: Vec<_> = (0..MAX_CONNECTIONS).map(|_| sources.share([127, 0, 0, 1].into(), false)).collect();
         assert!(local.iter().all(Option::is_some));
     }
 }

@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// The first wait of a source, and its longest.
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(300);
+/// The wait of a source after its first failure, and the maximum.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(300);
 
-/// A failure, and a line about one, costs all sources together this much, and so much of it may be outstanding.
-const TOTAL: Duration = Duration::from_secs(1);
-const TOTAL_BURST: Duration = Duration::from_secs(20);
+/// The wait that each failure, and each log line about one, adds for all sources together, and its maximum.
+const TOTAL_WAIT: Duration = Duration::from_secs(1);
+const MAX_TOTAL_WAIT: Duration = Duration::from_secs(20);
 
-/// So many sources are remembered; then those whose wait is over are forgotten, and if none is, all are.
-const MOST_SOURCES: usize = 4096;
+/// Maximum number of stored sources. Beyond it, sources whose wait is over are removed, or all if there are none.
+const MAX_SOURCES: usize = 4096;
 
 /// Failures of late.
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl Guard {
 
     /// Whether there were so few failures of late that one more is answered; if not, how long all have to wait.
     pub(crate) fn admit_failure(&self, now: Instant) -> Result<(), Duration> {
-        match outstanding(self.total, now).saturating_sub(TOTAL_BURST) {
+        match outstanding(self.total, now).saturating_sub(MAX_TOTAL_WAIT) {
             Duration::ZERO => Ok(()),
             wait => Err(wait),
         }
@@ -52,30 +52,30 @@ impl Guard {
     /// Whether a refusal is worth a line in the journal, and how many since the last line were not.
     pub(crate) fn line(&mut self, now: Instant) -> Option<u64> {
         let outstanding = outstanding(self.lines, now);
-        if outstanding >= TOTAL_BURST {
+        if outstanding >= MAX_TOTAL_WAIT {
             self.unsaid += 1;
             return None;
         }
-        self.lines = Some(now + outstanding + TOTAL);
+        self.lines = Some(now + outstanding + TOTAL_WAIT);
         Some(std::mem::take(&mut self.unsaid))
     }
 
     /// `source` tried with what is no token.
     pub(crate) fn failed(&mut self, source: Option<IpAddr>, now: Instant) {
-        if self.sources.len() >= MOST_SOURCES {
+        if self.sources.len() >= MAX_SOURCES {
             self.sources.retain(|_, failures| failures.until > now);
-            if self.sources.len() >= MOST_SOURCES {
+            if self.sources.len() >= MAX_SOURCES {
                 self.sources.clear();
             }
         }
         let failures = self.sources.entry(source.map(network)).or_insert(Failures { count: 0, until: now });
         // One who was quiet for long starts anew.
-        if now.duration_since(failures.until) > LONGEST {
+        if now.duration_since(failures.until) > MAX_WAIT {
             failures.count = 0;
         }
-        failures.until = now + FIRST.saturating_mul(1 << failures.count.min(16)).min(LONGEST);
+        failures.until = now + FIRST_WAIT.saturating_mul(1 << failures.count.min(16)).min(MAX_WAIT);
         failures.count += 1;
-        self.total = Some(now + outstanding(self.total, now) + TOTAL);
+        self.total = Some(now + outstanding(self.total, now) + TOTAL_WAIT);
     }
 
     /// `source` is in.
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(guard.admit(source(2), now), Ok(()));
         assert_eq!(guard.admit(source(1), now + Duration::from_secs(8)), Ok(()));
         (0..40).for_each(|_| guard.failed(source(1), now));
-        assert_eq!(guard.admit(source(1), now), Err(LONGEST));
+        assert_eq!(guard.admit(source(1), now), Err(MAX_WAIT));
         guard.succeeded(source(1));
         assert_eq!(guard.admit(source(1), now + Duration::from_secs(60)), Ok(()));
     }
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(guard.admit_failure(now + Duration::from_secs(10)), Ok(()));
         assert_eq!(guard.admit(source(99), now), Ok(()), "who has a token");
         (0..100_000).for_each(|number| guard.failed(source(number), now));
-        assert!(guard.sources.len() <= MOST_SOURCES);
+        assert!(guard.sources.len() <= MAX_SOURCES);
     }
 
     #[test]
@@ -135,8 +135,8 @@ mod tests {
         let (mut guard, now) = (Guard::default(), Instant::now());
         let lines = (0..10_000).filter_map(|_| guard.line(now)).count();
         assert_eq!(lines, 20);
-        assert_eq!(guard.line(now + TOTAL), Some(10_000 - 20));
-        assert_eq!(guard.line(now + TOTAL), None);
+        assert_eq!(guard.line(now + TOTAL_WAIT), Some(10_000 - 20));
+        assert_eq!(guard.line(now + TOTAL_WAIT), None);
     }
 
     #[test]

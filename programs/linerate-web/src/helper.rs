@@ -12,8 +12,8 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-/// How long an answer may take: the doctor probes, and a change runs the hooks of the tunnel's file.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for the helper's answer: the doctor probes the network, and a change runs the hooks of the tunnel's file.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The way to the helper.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ impl Helper {
 
     /// Its answer; or what to do for there to be one.
     pub(crate) async fn ask(&self, request: &Request) -> Result<Reply, String> {
-        let answer = timeout(PATIENCE, self.exchange(request)).await;
+        let answer = timeout(ANSWER_TIMEOUT, self.exchange(request)).await;
         answer.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map_err(|error| advice(&self.socket, &error))
     }
 
@@ -68,7 +68,7 @@ fn advice(socket: &Path, error: &io::Error) -> String {
         ErrorKind::TimedOut => format!(
             "This page's helper did not answer within {} seconds. On the server, `sudo systemctl status \
              linerate-web-helper' shows what it does, and `sudo journalctl -u linerate-web-helper' what it says.",
-            PATIENCE.as_secs()
+            ANSWER_TIMEOUT.as_secs()
         ),
         ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
             let advice = "This page's helper closed the connection without an answer. On the server, `sudo journalctl \

@@ -1,4 +1,4 @@
-//! The page below a path of a host that has other pages, behind a proxy: `/wg/`, for one.
+//! Serves the page below a path such as `/wg/`, behind a proxy whose host has other pages.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use hyper::header::{self, HeaderValue};
 
 use crate::server::Answer;
 
-/// Where the page is: nothing for the whole host, else a path without a `/` at its end.
+/// The path of the page, without a `/` at its end; empty if the page has the whole host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mount(String);
 
@@ -31,17 +31,17 @@ impl FromStr for Mount {
 }
 
 impl Mount {
-    /// Whether it is the whole host's page.
+    /// Whether the page has the whole host.
     pub(crate) fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The path that cookies are sent with.
+    /// Returns the `Path` of cookies.
     pub(crate) fn cookie_path(&self) -> String {
         format!("{}/", self.0)
     }
 
-    /// The path of the page that is asked for. Some proxies take the beginning away, others leave it.
+    /// Removes the mount's path from a request's path. Some proxies have removed it already.
     pub(crate) fn inside<'a>(&self, path: &'a str) -> &'a str {
         match path.strip_prefix(&*self.0) {
             Some("") => "/",
@@ -50,7 +50,7 @@ impl Mount {
         }
     }
 
-    /// The answer with links and redirects that lead to where the page is.
+    /// Adds the mount's path to the links and redirects of an answer.
     pub(crate) async fn outside(&self, answer: Answer) -> Answer {
         if self.is_root() {
             return answer;
@@ -66,13 +66,13 @@ impl Mount {
             return Answer::from_parts(head, body);
         }
         let Ok(body) = body.collect().await;
-        let text = String::from_utf8_lossy(&body.to_bytes()).replace(LINK, &format!("=\"{}/", self.0));
+        let text = String::from_utf8_lossy(&body.to_bytes()).replace(LINK_PREFIX, &format!("=\"{}/", self.0));
         Answer::from_parts(head, Full::from(text))
     }
 }
 
-/// What a link on a page begins with, and nothing else does: in a text `"` is `&quot;`.
-const LINK: &str = "=\"/";
+/// The text before the path of each link on a page, and nowhere else: in other text `"` is `&quot;`.
+const LINK_PREFIX: &str = "=\"/";
 
 #[cfg(test)]
 mod tests {

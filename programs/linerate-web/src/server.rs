@@ -29,16 +29,14 @@ use crate::recorder::Recorder;
 use crate::routes::{self, Form, Page, Route, Verb, key_of_path};
 use crate::sessions::{Copied, Found, Role, Sessions, form_secret, label, wall};
 
-/// The longest form.
 const LONGEST_FORM: usize = 8 << 10;
 
-/// How long a form may take to come.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The name of the session's cookie; over TLS one that no other host and no page without TLS can set.
 const COOKIE: &str = "linerate-session";
 const COOKIE_OVER_TLS: &str = "__Host-linerate-session";
-/// Browsers take the one above for the whole host alone, and other pages of the host are not to get it.
+/// Browsers accept `__Host-` only for the path `/`, and below a path the host's other pages must not get the cookie.
 const COOKIE_BELOW_A_PATH: &str = "__Secure-linerate-session";
 
 /// Nothing from elsewhere, and no script or style but ours.
@@ -543,13 +541,13 @@ fn audit(who: &str, what: &str) {
     eprint_line(&format!("audit: {who}: {what}"));
 }
 
-/// A client's name in a line of the audit, which no name is to continue.
+/// Quotes a client's name for the audit log, unless it is plain: no name may look like the rest of a line.
 fn quoted(name: &str) -> String {
     let is_plain = name.parse().is_ok_and(|name: ClientName| name.is_plain());
     if is_plain { name.to_owned() } else { format!("{name:?}") }
 }
 
-/// Compares secrets, in a time that says nothing of where they differ.
+/// Compares secrets in constant time.
 fn is_same(given: &str, known: &str) -> bool {
     verify_slices_are_equal(given.as_bytes(), known.as_bytes()).is_ok()
 }
@@ -573,7 +571,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let refused = |status, message| failed(None, status, "Refused", message);
-    let body = timeout(PATIENCE, Limited::new(body, LONGEST_FORM).collect()).await;
+    let body = timeout(FORM_TIMEOUT, Limited::new(body, LONGEST_FORM).collect()).await;
     let body = body.map_err(|_| refused(StatusCode::REQUEST_TIMEOUT, "The form did not come in time."))?;
     let body = body.map_err(|_| refused(StatusCode::PAYLOAD_TOO_LARGE, "The form is too long."))?;
     String::from_utf8(body.to_bytes().to_vec()).map_err(|_| refused(StatusCode::BAD_REQUEST, "The form is no text."))

@@ -18,27 +18,27 @@ use zeroize::Zeroizing;
 /// How long a token waits to be used.
 pub(crate) const TOKEN_LIFE: Duration = Duration::from_secs(15 * 60);
 
-/// How long a session lasts.
+/// Lifetime of a session.
 pub(crate) const SESSION_LIFE: Duration = Duration::from_hours(12);
 
-/// How long a session lasts that its browser keeps.
+/// Lifetime of a session that its browser keeps.
 pub(crate) const KEPT_LIFE: Duration = Duration::from_hours(30 * 24);
 
 /// Age at which the secret of a kept session is replaced on its next use.
 const ROTATION: Duration = Duration::from_hours(1);
 
-/// How long the previous secret stays valid after the first use of the new one, and how long concurrent requests get
-/// the same new secret.
+/// Time for which the previous secret stays valid after the first use of the new one, and for which concurrent requests
+/// get the same new secret.
 const GRACE: Duration = Duration::from_mins(1);
 
 /// The precision of a session's last use, which limits how often its file is written.
-const USE: Duration = Duration::from_mins(1);
+const LAST_USE_PRECISION: Duration = Duration::from_mins(1);
 
 /// The length of a secret of 160 bits as hexadecimal digits.
-const DIGITS: usize = 40;
+const SECRET_DIGITS: usize = 40;
 
-/// The most tokens that wait, and the most sessions.
-const MOST: usize = 64;
+/// Maximum number of unused tokens, and of sessions.
+const MAX_SESSIONS: usize = 64;
 
 /// What a session, or nobody, may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,13 +116,13 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Makes a kept session's secret with a new second half, from an old secret or from a first half alone.
 fn with_new_end(secret: &str) -> Result<Zeroizing<String>, String> {
-    let beginning = secret.get(..DIGITS).unwrap_or(secret);
+    let beginning = secret.get(..SECRET_DIGITS).unwrap_or(secret);
     Ok(Zeroizing::new([beginning, &*self::secret()?].concat()))
 }
 
 /// Computes the name of the session with this secret: the hash of the half that never changes.
 fn id_of(shown: &str) -> Hash {
-    hash(shown.get(..DIGITS).unwrap_or(shown))
+    hash(shown.get(..SECRET_DIGITS).unwrap_or(shown))
 }
 
 /// A new secret of 160 bits, as hexadecimal digits.
@@ -169,9 +169,9 @@ pub(crate) fn make_token(state: &Path, role: Role, now: u64) -> Result<Zeroizing
         io::ErrorKind::NotFound => no_state(&folder, &error),
         _ => format!("cannot write to {}: {error}; try again as root (sudo)", folder.display()),
     };
-    if read(&folder, now).map_err(failed)?.len() >= MOST {
+    if read(&folder, now).map_err(failed)?.len() >= MAX_SESSIONS {
         return Err(format!(
-            "{MOST} tokens wait already; each is gone {} minutes after it was made",
+            "there are {MAX_SESSIONS} unused tokens already, the maximum; each expires {} minutes after it was made: wait, and try again",
             TOKEN_LIFE.as_secs() / 60
         ));
     }
@@ -248,7 +248,7 @@ impl Sessions {
     fn begin(&mut self, id: Hash, session: Session, now: u64) -> Result<(), String> {
         self.forget_ended(now);
         let oldest = self.known.iter().min_by_key(|(_, session)| session.begun).map(|(id, _)| id.clone());
-        if let Some(oldest) = oldest.filter(|_| self.known.len() >= MOST) {
+        if let Some(oldest) = oldest.filter(|_| self.known.len() >= MAX_SESSIONS) {
             self.end(&oldest);
         }
         let folder = sessions_folder(&self.state);
@@ -272,11 +272,11 @@ impl Sessions {
     pub(crate) fn find(&mut self, shown: &str, now: u64) -> Result<Option<Found>, Copied> {
         self.forget_ended(now);
         let id = id_of(shown);
-        let is_long = shown.len() > DIGITS;
+        let is_long = shown.len() > SECRET_DIGITS;
         let Some(session) = self.known.get_mut(&id).filter(|session| session.kept.is_some() == is_long) else {
             return Ok(None);
         };
-        let is_used_anew = now >= session.used + USE.as_secs();
+        let is_used_anew = now >= session.used + LAST_USE_PRECISION.as_secs();
         if is_used_anew {
             session.used = now;
         }
@@ -542,9 +542,14 @@ mod tests {
         let mut sessions = Sessions::open(state.path(), 0).unwrap();
         let (usual, kept) = (log_in(&mut sessions, false, 0), log_in(&mut sessions, true, 0));
         let most = |text: &str, length| text[..length].to_owned();
-        for shown in
-            ["", "\u{e9}", &most(&kept, DIGITS), &most(&usual, DIGITS - 1), &format!("{}0", *usual), &usual.repeat(2)]
-        {
+        for shown in [
+            "",
+            "\u{e9}",
+            &most(&kept, SECRET_DIGITS),
+            &most(&usual, SECRET_DIGITS - 1),
+            &format!("{}0", *usual),
+            &usual.repeat(2),
+        ] {
             assert_eq!(role_of(&mut sessions, shown, 0), None, "{shown}");
         }
         assert_eq!(
@@ -625,13 +630,13 @@ mod tests {
     fn sessions_and_tokens_are_bounded() {
         let state = tempfile::tempdir().unwrap();
         let mut sessions = Sessions::open(state.path(), 0).unwrap();
-        for time in 0..MOST as u64 + 5 {
+        for time in 0..MAX_SESSIONS as u64 + 5 {
             let token = make_token(state.path(), Role::Reader, time).unwrap();
             sessions.log_in(&token, time % 2 == 0, time).unwrap().unwrap();
         }
-        assert_eq!(sessions.known.len(), MOST);
-        assert_eq!(fs::read_dir(sessions_folder(state.path())).unwrap().count(), MOST);
-        (0..MOST).for_each(|_| drop(make_token(state.path(), Role::Reader, 0).unwrap()));
+        assert_eq!(sessions.known.len(), MAX_SESSIONS);
+        assert_eq!(fs::read_dir(sessions_folder(state.path())).unwrap().count(), MAX_SESSIONS);
+        (0..MAX_SESSIONS).for_each(|_| drop(make_token(state.path(), Role::Reader, 0).unwrap()));
         assert!(make_token(state.path(), Role::Reader, 0).is_err());
         assert!(make_token(state.path(), Role::Reader, TOKEN_LIFE.as_secs()).is_ok(), "old ones are forgotten");
     }

@@ -1,9 +1,8 @@
-//! Tables for people: each column is as wide on a terminal as its widest cell, also where a character takes two columns
-//! of a terminal, or none.
+//! Aligns tables for a terminal, also where a character takes two columns or none.
 
 use unicode_width::UnicodeWidthStr;
 
-/// The lines of a table, its header first. The columns in `right` are right-aligned.
+/// Returns the lines of a table, the header first. Right-aligns the columns whose indices are in `right`.
 pub(crate) fn lines<const N: usize>(header: [&str; N], rows: &[[String; N]], right: &[usize]) -> Vec<String> {
     let header = header.map(str::to_owned);
     let all = || std::iter::once(&header).chain(rows);

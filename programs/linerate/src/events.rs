@@ -12,8 +12,8 @@ use linerate_watch::{Ask, Watchers};
 /// How often the daemons are asked which peers were active.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a daemon is waited for, the first time that it is late.
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(3));
+/// Time to wait for a daemon's answer, until it was late once.
+const DAEMON_TIMEOUT: Option<Duration> = Some(Duration::from_secs(3));
 
 #[derive(clap::Args)]
 pub(super) struct EventsArguments {
@@ -30,7 +30,7 @@ pub(super) struct EventsArguments {
 pub(super) fn main(arguments: &EventsArguments) -> Result<ExitCode, String> {
     let interruption = crate::cli::interruption().map_err(|error| error.message)?;
     let mut watcher = Watchers::new(arguments.interface.as_ref().map(InterfaceName::as_str));
-    let mut before = watcher.poll(Ask::default(), PATIENCE).map_err(|error| error.to_string())?;
+    let mut before = watcher.poll(Ask::default(), DAEMON_TIMEOUT).map_err(|error| error.to_string())?;
     for tunnel in &before.tunnels {
         if let Some(problem) = &tunnel.problem {
             eprint_line(&format!("linerate: {}: {problem}", tunnel.interface));
@@ -41,7 +41,7 @@ pub(super) fn main(arguments: &EventsArguments) -> Result<ExitCode, String> {
         if interruption.came() {
             return Ok(ExitCode::SUCCESS);
         }
-        let after = watcher.poll(Ask::default(), PATIENCE).map_err(|error| error.to_string())?;
+        let after = watcher.poll(Ask::default(), DAEMON_TIMEOUT).map_err(|error| error.to_string())?;
         let mut text = String::new();
         for event in between(&before, &after) {
             text.push_str(&if arguments.json { as_json(&event)? } else { for_people(&event) });

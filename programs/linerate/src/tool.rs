@@ -189,7 +189,7 @@ enum Command {
     /// Either the tunnel comes up, or the host is left as it was. It also comes up when a route exists already or a
     /// host name does not resolve yet.
     ///
-    /// A name can be used by one tunnel, also of other network namespaces that share /run.
+    /// Each tunnel needs a name of its own, also among network namespaces that share /run.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 linerate plan wg0            what it would do, and conflicts\n\
         \x20 linerate up wg0              /etc/wireguard/wg0.conf\n\
@@ -199,8 +199,8 @@ enum Command {
 
     /// Take a tunnel down
     ///
-    /// Undoes what `up` did, even if the file has changed or is gone, or the interface was renamed or moved to another
-    /// network namespace. A daemon that `up` did not start is left alone, unless it has the private key of the file.
+    /// Undoes `up`, even if the file was changed or removed, or the interface was renamed or moved to another network
+    /// namespace. Leaves a daemon alone that `up` did not start, unless it has the private key of the file.
     Down(tunnels::TunnelArguments),
 
     /// Apply a changed file to a running tunnel without dropping sessions

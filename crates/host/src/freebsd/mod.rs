@@ -40,7 +40,6 @@ trait Programs {
     fn pause(&mut self);
 }
 
-/// This host.
 pub struct Host {
     programs: Box<dyn Programs>,
 }
@@ -101,7 +100,7 @@ impl Host {
         Ok(Foreign::default())
     }
 
-    /// None: this host has no such tables.
+    /// Returns no table: FreeBSD has no nf_tables.
     pub fn emptied_tables(&mut self, _: &[Step]) -> Vec<String> {
         Vec::new()
     }

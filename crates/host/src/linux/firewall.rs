@@ -41,7 +41,7 @@ pub(super) fn change(socket: &mut NetlinkSocket, steps: &[Step]) -> Result<(), N
     changes.make(socket)
 }
 
-/// The tables of `steps` that have fewer rules than they were made with: `nft flush` leaves a table without them.
+/// Returns the tables of `steps` that have fewer rules than at their creation; `nft flush` empties a table and keeps it.
 ///
 /// # Errors
 /// The kernel refuses a request.

@@ -16,11 +16,11 @@ use super::{NETLINK_NETFILTER, NETLINK_ROUTE, links};
 use crate::state::HostChanges;
 use crate::step::MAIN;
 
-/// A watch on this network namespace (rtnetlink(7)), for one tunnel. The kernel tells of every change; those that concern
-/// only others are read and forgotten.
+/// Watches this network namespace for one tunnel (rtnetlink(7)). The kernel reports every change; changes that concern only
+/// other tunnels and programs are dropped.
 pub struct HostWatch {
     routing: netlink_sys::Socket,
-    /// None where the kernel has no netfilter, or does not let this process listen to it.
+    /// `None` if the kernel has no netfilter, or does not let this process listen to it.
     filter: Option<netlink_sys::Socket>,
     names: Names,
     received: Vec<u8>,
@@ -42,7 +42,7 @@ impl HostWatch {
         })
     }
 
-    /// What has changed, or may have, since the last call, for the tunnel with this interface.
+    /// Returns what has changed, or may have, for this interface's tunnel since the last call.
     pub fn clear(&mut self, interface: &str) -> HostChanges {
         let index = name_to_index(&self.routing, interface).ok();
         let mut changes = HostChanges::default();
@@ -94,8 +94,8 @@ fn drain(
     }
 }
 
-/// The names of links by their indices. A link that gets another name keeps its routes, and one that comes back, as a USB
-/// stick does, has lost its sysctls: the kernel tells only of the link.
+/// The names of links by index. A renamed link keeps its routes, and a link that is plugged in again has lost its sysctls:
+/// of both the kernel reports only the link.
 struct Names(HashMap<u32, String>);
 
 impl Names {
@@ -105,7 +105,7 @@ impl Names {
         Ok(Self(links.into_iter().map(|link| (link.index, link.name)).collect()))
     }
 
-    /// Whether a link is new or has another name than before.
+    /// Whether `message` reports a new link or a renamed one. Keeps the names up to date.
     fn have_changed(&mut self, message: &Message<'_>) -> bool {
         let Self(names) = self;
         if message.kind == RTM_DELLINK {

@@ -96,7 +96,7 @@ impl Host {
         foreign::read(self.filter.as_mut(), &names).map_err(NetlinkError::into_io_error)
     }
 
-    /// Those firewall tables of `steps` that have lost rules. What cannot be read counts as there.
+    /// Returns the firewall tables of `steps` that have lost rules. Tables that cannot be read count as complete.
     pub fn emptied_tables(&mut self, steps: &[Step]) -> Vec<String> {
         self.filter.as_mut().and_then(|filter| firewall::emptied(filter, steps).ok()).unwrap_or_default()
     }

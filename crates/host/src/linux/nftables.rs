@@ -148,13 +148,11 @@ impl Table {
         [created(0), self.deleted(), created(NLM_F_EXCL)]
     }
 
-    /// Requests its rules.
     pub(super) fn rules(&self) -> Request {
         let attributes = Attributes::default().with_text(NFTA_RULE_TABLE, &self.name);
         Request::new(NFT_MSG_GETRULE, NLM_F_DUMP, &self.nfgenmsg(), attributes)
     }
 
-    /// Deletes it.
     pub(super) fn deleted(&self) -> Request {
         self.message(NFT_MSG_DELTABLE, 0)
     }

@@ -1,5 +1,5 @@
-//! Rules of others that come before a tunnel's own, and lead packets for its allowed IPs elsewhere: a table of a second
-//! uplink, of a VPN or of a router daemon. The tunnel would be up, and its traffic would leave in the clear.
+//! Finds other programs' routing rules that come before a tunnel's own and lead packets for its allowed IPs elsewhere, as
+//! for a second uplink, another VPN or a routing daemon. The tunnel's traffic would leave in the clear.
 
 use ipnet::IpNet;
 
@@ -9,11 +9,11 @@ use crate::step::{AddressFamily, MAIN, Route, Rule, Step};
 /// A rule that leads packets past a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bypass {
-    /// The rule. It may have conditions that are not read here: a source, an interface, users.
+    /// The rule. It may have further conditions, which are not read: a source, an interface, users.
     pub rule: Rule,
-    /// The allowed IPs that it concerns.
+    /// The allowed IPs whose packets the rule leads past the tunnel.
     pub to: IpNet,
-    /// Where they go.
+    /// The interface by which those packets leave.
     pub device: String,
 }
 
@@ -29,10 +29,10 @@ impl std::fmt::Display for Bypass {
     }
 }
 
-/// The rules on this host that lead packets past the routes and rules in `steps`, one for each rule and route.
+/// Finds rules on this host that lead packets past the routes and rules in `steps`; one result per rule and route.
 ///
-/// Only a route that takes all of an allowed IP counts, or half of a default route: more specific ones, as another VPN has
-/// for its own addresses, are meant. A rule for a mark concerns only packets that a program marks.
+/// Only a route that covers all of an allowed IP, or half of a default route, counts: more specific routes, as of another
+/// VPN for its own addresses, are intended. A rule with a mark affects only packets that a program marks.
 pub fn bypasses(steps: &[Step], state: &HostState) -> Vec<Bypass> {
     let own_rules: Vec<&Rule> = steps.iter().filter_map(rule_of).collect();
     let routes = steps.iter().filter_map(|step| match step {
@@ -57,7 +57,7 @@ pub fn bypasses(steps: &[Step], state: &HostState) -> Vec<Bypass> {
     found
 }
 
-/// The priority of the first rule by which packets take a route of the tunnel; none where nothing is known to lead there.
+/// Returns the priority of the first rule that leads packets to a route of the tunnel; `None` if no rule is known to.
 fn priority_of(route: &Route, family: AddressFamily, own: &[&Rule], state: &HostState) -> Option<u32> {
     let selects = |rule: &&Rule| {
         rule.family == family
@@ -66,13 +66,13 @@ fn priority_of(route: &Route, family: AddressFamily, own: &[&Rule], state: &Host
             && rule.to.is_none()
             && shows(rule, route)
     };
-    // Of the others only the host's own rule for its main table is known to have no condition: it is the last of these.
+    // Among other rules, only the host's own for the main table is known to have no condition; it comes last.
     let of_host = || state.rules.iter().filter(selects).map(|rule| rule.priority).max();
     let ours = own.iter().copied().filter(selects).map(|rule| rule.priority).min();
     ours.or_else(|| of_host().filter(|_| route.table == MAIN))
 }
 
-/// Whether a rule has the route among those that it selects.
+/// Whether a rule can select the route.
 fn shows(rule: &Rule, route: &Route) -> bool {
     rule.suppress_prefixlength.is_none_or(|length| u32::from(route.to.prefix_len()) > length)
 }
@@ -85,7 +85,7 @@ fn is_own(rule: &Rule, own: &[&Rule]) -> bool {
     own.iter().any(|own| Rule { protocol: own.protocol, ..rule.clone() } == **own)
 }
 
-/// Whether `route`, by `rule`, takes what the tunnel's route is for.
+/// Whether `route`, selected by `rule`, takes the packets of the tunnel's route.
 fn takes(rule: &Rule, route: &Route, own: &Route) -> bool {
     let is_elsewhere = route.device.is_some() && route.device != own.device;
     let covers = |net: &IpNet| net.contains(&own.to) || (own.to.prefix_len() == 0 && net.prefix_len() == 1);

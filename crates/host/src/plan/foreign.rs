@@ -1,7 +1,7 @@
-//! Firewalls of others: what they drop of a gateway's packets, and what makes way.
+//! Finds packets of a tunnel that other programs' firewalls drop, and the commands that let them pass.
 //!
-//! What one table accepts another may still drop, so nothing that the tunnel's own table says helps. Each base chain is
-//! asked for its [`Verdict`] on the packets in question.
+//! A packet that one table accepts can still be dropped by another, so the tunnel's own table cannot help. Each base
+//! chain's [`Verdict`] on the tunnel's packets is computed.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,35 +15,35 @@ use crate::state::{FirewallTool, ForeignChain, ForeignHook, ForeignRule, Foreign
 use crate::step::{AddressFamily, ForeignFirewall, MAIN, Opening, Step, Way};
 use crate::verdict::{ESTABLISHED, NEW, Packet, TCP, UDP, Verdict};
 
-/// What somebody else's firewall drops, or may drop, of what a tunnel needs.
+/// A base chain of another program's firewall that drops, or may drop, packets that a tunnel needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
-    /// The version of IP that it concerns; none for both.
+    /// The IP version of the dropped packets; `None` for both.
     pub family: Option<AddressFamily>,
     /// The base chain: `ufw's chain INPUT of the firewall table ip filter`.
     pub chain: String,
-    /// Whether it certainly does.
+    /// Whether the chain certainly drops the packets.
     pub is_certain: bool,
     /// The chain and the rule that decide.
     pub why: String,
-    /// The commands that open it, as lines for a shell.
+    /// The commands that let the packets pass, as lines for a shell.
     pub commands: Vec<String>,
     /// The firewall forgets these commands at its next start.
     pub is_forgotten: bool,
 }
 
-/// What drops datagrams of new peers to the tunnel's port. They come in by the host's uplinks; where it has none, by any of
-/// `devices`.
+/// Finds chains that drop new peers' datagrams to the tunnel's port. These come in by the host's uplinks, or by any of
+/// `devices` if the host has none.
 pub fn before_port(spec: &HostSpec, state: &HostState, devices: &[String]) -> Vec<Obstacle> {
     obstacles(spec, state, devices, ForeignHook::Input)
 }
 
-/// What drops packets between the tunnel and these interfaces, and from peer to peer.
+/// Finds chains that drop packets between the tunnel and these interfaces, or from peer to peer.
 pub fn between(spec: &HostSpec, state: &HostState, devices: &[String]) -> Vec<Obstacle> {
     obstacles(spec, state, devices, ForeignHook::Forward)
 }
 
-/// What drops the answers of a peer to the tunnel's port. The kernel knows that they are answers.
+/// Finds a chain that drops a peer's answers to the tunnel's port, which conntrack knows as answers.
 pub fn before_answers(spec: &HostSpec, state: &HostState, device: &str, peer: IpAddr) -> Option<Obstacle> {
     let port = spec.forwarding.listen_port?;
     let packet = Packet {
@@ -67,7 +67,7 @@ pub fn before_answers(spec: &HostSpec, state: &HostState, device: &str, peer: Ip
 fn obstacles(spec: &HostSpec, state: &HostState, devices: &[String], hook: ForeignHook) -> Vec<Obstacle> {
     let of_chain = |chain| {
         let mut closed = closed(spec, state, chain, hook, devices);
-        // What is open because of us is no obstacle.
+        // A chain that linerate has opened is no obstacle.
         closed.retain(|(_, verdict)| *verdict != Verdict::Accepts);
         obstacle(spec, chain, hook, &closed)
     };
@@ -104,8 +104,8 @@ pub(super) fn needed(spec: &HostSpec, state: &HostState, devices: &[String]) -> 
     pairs.flat_map(|(chain, hook)| closed(spec, state, chain, hook, devices)).map(|(way, _)| way).collect()
 }
 
-/// Whether packets that are forwarded, or are for the host, meet the chain. What drops forwarded packets before they are
-/// routed is not judged: where they leave is not known there.
+/// Whether packets of this kind (`hook`) pass through the chain. Prerouting chains are not checked for forwarded packets:
+/// the outgoing interface is not known there.
 fn sees(chain: &ForeignChain, hook: ForeignHook) -> bool {
     chain.hook == hook || (hook == ForeignHook::Input && chain.hook == ForeignHook::Prerouting)
 }
@@ -245,7 +245,7 @@ fn zone_of(spec: &HostSpec, chain: &ForeignChain) -> Option<String> {
     zone.filter(|zone| *zone != firewalld_names(&spec.interface).zone)
 }
 
-/// What a chain drops of what the tunnel needs, from the ways through it that are closed.
+/// Describes the obstacle that a chain is, from the packets that it drops.
 fn obstacle(
     spec: &HostSpec,
     chain: &ForeignChain,

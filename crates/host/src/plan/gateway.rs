@@ -328,9 +328,9 @@ fn devices(spec: &HostSpec, state: &HostState) -> Option<Vec<String>> {
 /// Any host on a link can give the link an IPv6 default route by a router advertisement: as a router, or by announcing
 /// the on-link prefix `::/0`, which the kernel adds as its own route (`RTPROT_KERNEL`). So an advertisement alone does
 /// not make a link an uplink: the link needs another default route as well, or must be one of the uplinks `before`.
-/// There are two exceptions while all default routes of the host are advertised on a single link: if a tunnel comes up, that
-/// link is accepted, because the administrator trusts it by running `up` there; and if the host has no other link, except for
-/// tunnels, because there is no way out but this one.
+/// While all default routes of the host are advertised on a single link, there are two exceptions. The link is accepted
+/// when a tunnel comes up, because the administrator trusts the link by running `up`. It is also accepted when the host
+/// has no other link except tunnels, because no other link can be the uplink.
 #[derive(Default)]
 pub(super) struct Uplinks {
     pub(super) devices: Vec<String>,
@@ -392,7 +392,7 @@ impl Uplinks {
     }
 }
 
-/// Whether the host has no other link, except for tunnels. One that is down may be an uplink later.
+/// Whether the host has no other link except tunnels. A link that is down counts: it may be an uplink later.
 fn is_only_link(own: &str, device: &str, state: &HostState) -> bool {
     let mut others = state.links.iter().filter(|link| ![own, device, "lo"].contains(&&*link.name));
     others.all(|link| link.wireguard || link.tun)

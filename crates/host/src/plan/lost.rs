@@ -1,6 +1,6 @@
-//! What a host has lost of a tunnel. Others remove what `up` set: a restart of systemd-networkd deletes rules and routes,
-//! `ip link set wg0 down` routes and IPv6 addresses, a DHCP client rewrites resolv.conf, and a restarted firewall flushes
-//! its tables.
+//! Finds settings of a tunnel that other programs have removed from the host: a restart of systemd-networkd deletes rules
+//! and routes, `ip link set wg0 down` deletes routes and IPv6 addresses, a DHCP client rewrites resolv.conf, and a restarted
+//! firewall flushes its tables.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use super::forwarding_guard::{ForwardingGuard, needs_guard};
 use crate::state::HostState;
 use crate::step::{Route, Rule, Step};
 
-/// Those of `steps`, in their order, that have no effect on this host any more. What cannot be read counts as there.
+/// Returns those of `steps`, in order, whose effect is gone from the host. State that cannot be read counts as present.
 ///
 /// Hooks, keys and marks are not part of the host's state. Where there is one table ([`HostState::one_table`]), only the
 /// firewall and forwarding are compared.

@@ -178,10 +178,10 @@ fn gateway_sentence(table: &GatewayTable) -> String {
 
 /// The first few of a list, and how many more there are.
 fn shortened(items: &[String]) -> String {
-    const FEW: usize = 8;
+    const MAX_ITEMS: usize = 8;
     match items.len() {
-        0..=FEW => items.join(", "),
-        all => format!("{} and {} more", items[..FEW].join(", "), all - FEW),
+        0..=MAX_ITEMS => items.join(", "),
+        all => format!("{} and {} more", items[..MAX_ITEMS].join(", "), all - MAX_ITEMS),
     }
 }
 

@@ -44,7 +44,6 @@ pub use reload::{ResumedReload, Rollback, reload, resume, roll_back};
 /// Steps in order, and warnings about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The steps.
     pub steps: Vec<Step>,
     /// Where the plan differs from the file, and why.
     pub warnings: Vec<Warning>,
@@ -71,10 +70,7 @@ pub enum Warning {
         router: String,
     },
     /// Anything else.
-    Other {
-        /// The sentence.
-        sentence: String,
-    },
+    Other { sentence: String },
 }
 
 impl std::fmt::Display for Warning {

@@ -15,9 +15,9 @@ const OVERHEAD: u32 = 80;
 /// The MTU of Ethernet, if no path is known.
 const ETHERNET: u32 = 1500;
 
-/// The least MTU of a path: every host takes packets of this size (RFC 791, section 3.1). A link with less was set so by
-/// mistake, or by a DHCP server that nobody should trust, and `up` does not fail because of it.
-const LEAST: u32 = 576;
+/// The smallest MTU of a path: every host accepts packets of this size (RFC 791, section 3.1). A smaller MTU of a link is a
+/// mistake or comes from a hostile DHCP server; `up` uses this one, so that it does not fail.
+const MIN_PATH_MTU: u32 = 576;
 
 /// The MTU of the interface: the file's, or, as in wg-quick since 2021, the smallest MTU of the paths to the
 /// endpoints, else that of the IPv4 default route, else Ethernet's, less [`OVERHEAD`]. The MTU of a path is that of
@@ -29,7 +29,7 @@ pub fn of(spec: &HostSpec, state: &HostState) -> u32 {
     }
     let to_endpoints = endpoints(spec).filter_map(|endpoint| path_mtu(state, &endpoint.ip())).min();
     let narrowest = to_endpoints.or_else(|| default_mtu(state)).filter(|mtu| *mtu > 0).unwrap_or(ETHERNET);
-    narrowest.max(LEAST) - OVERHEAD
+    narrowest.max(MIN_PATH_MTU) - OVERHEAD
 }
 
 /// An address with a zone cannot be looked up without it; wg-quick skips it too.
@@ -67,7 +67,6 @@ fn default_mtu(state: &HostState) -> Option<u32> {
     route_mtu(state, defaults.first()?)
 }
 
-/// The MTU of a route.
 fn route_mtu(state: &HostState, route: &Route) -> Option<u32> {
     if route.mtu > 0 {
         return Some(route.mtu);

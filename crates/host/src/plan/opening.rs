@@ -45,7 +45,6 @@ pub(crate) fn id(place: &str, mark: &str) -> String {
 /// The names that a tunnel's zone and policies have in firewalld.
 #[derive(Debug)]
 pub struct FirewalldNames {
-    /// The zone.
     pub zone: String,
     /// The policy of what comes from it.
     pub from_tunnel: String,

@@ -140,9 +140,9 @@ pub fn roll_back(pending: &[Step], done: &[Step], state: &HostState) -> Rollback
     Rollback { steps: simulation.steps, not_undone }
 }
 
-/// Those of `steps` that the host has lost, and those that `up` left out because something was in their way, if that is
-/// gone. A file with hooks may remove with them what `up` has set: then only what `done` has is restored, in which `up`
-/// leaves that out.
+/// Returns those of `steps` that the host has lost, or that `up` skipped because of an obstacle that is gone. If the file
+/// has hooks, only steps in `done` are restored: hooks may have removed others on purpose, and `up` leaves those out of
+/// `done`.
 fn to_restore<'a>(steps: &'a [Step], state: &'a HostState, done: &[Step]) -> impl Iterator<Item = &'a Step> {
     let is_hook = |step: &Step| matches!(step, Step::Hook { phase: Phase::PreUp | Phase::PostUp, .. });
     let set: Option<HashSet<Step>> = done.iter().any(is_hook).then(|| cancel_inverses(done).into_iter().collect());

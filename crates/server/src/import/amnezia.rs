@@ -1,5 +1,5 @@
-//! Refuses AmneziaWG: another protocol, whose servers WireGuard clients cannot reach. Tools for it keep what others
-//! keep, with settings of its own in any of the forms of a state.
+//! Refuses servers of AmneziaWG, a protocol that is incompatible with WireGuard. Its tools use the same file formats as
+//! others, with additional settings.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::shell::Assignments;
 use super::text::{self, Loose};
 use super::{Error, Input, Kind};
 
-/// Its settings, in lower case without `_`; the long ones are those of its own applications.
+/// AmneziaWG's settings, in lower case without `_`; the long names are those of its own applications.
 const SETTINGS: [&str; 25] = [
     "jc",
     "jmin",
@@ -63,7 +63,7 @@ pub(super) fn refuse(kind: Kind, input: &Input) -> Result<(), Error> {
             return Err(refused(&place, name));
         }
     }
-    // The columns are there, with values, in each database of wg-easy; whether they count, only its file says.
+    // Every database of wg-easy has these columns with values; only wg-easy's wg0.conf shows whether they are used.
     let written = || input.files.iter().any(|file| file.path.ends_with(".conf"));
     if kind == Kind::WgEasy15 && written() {
         return Ok(());
@@ -100,7 +100,7 @@ fn is_setting(name: &str) -> bool {
     SETTINGS.contains(&plain) || plain == "advancedsecurity"
 }
 
-/// Looks for its settings with values in JSON. What is not JSON is for the reader of the file to refuse.
+/// Refuses JSON that sets a setting of AmneziaWG. The file's own reader reports invalid JSON.
 fn json(bytes: &[u8], place: &str) -> Result<(), Error> {
     match serde_json::from_slice::<Setting>(bytes) {
         Ok(Setting(Some(name))) => Err(refused(place, &name)),
@@ -108,7 +108,7 @@ fn json(bytes: &[u8], place: &str) -> Result<(), Error> {
     }
 }
 
-/// The first setting of AmneziaWG in a value, found without keeping anything else of it.
+/// The name of the first AmneziaWG setting in a JSON value; the rest of the value is not stored.
 struct Setting(Option<String>);
 
 impl<'de> Deserialize<'de> for Setting {
@@ -131,7 +131,7 @@ impl<'de> Deserialize<'de> for Setting {
                         continue;
                     }
                     let Scalar(value) = map.next_value()?;
-                    // A tool that knows the settings has them empty, 0 or `off` for plain WireGuard.
+                    // For plain WireGuard, tools that know the settings write them empty, 0 or `off`.
                     let is_off = |value: &str| ["", "0", "off", "false"].contains(&value);
                     found = found.or(value.filter(|value| !is_off(value)).map(|_| name));
                 }

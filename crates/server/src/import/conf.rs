@@ -22,9 +22,9 @@ pub(super) struct Conf {
     pub(super) other: Vec<(&'static str, String)>,
     /// Clients whose lines are disabled in PiVPN's way.
     pub(super) disabled: Vec<PublicKey>,
-    /// The files that commands set keys from; what is left of those commands is in `hooks`.
+    /// Files from which commands set keys; the rest of those commands is in `hooks`.
     pub(super) key_files: Vec<KeyFile>,
-    /// Those of peers that are from such files, by the peer's public key.
+    /// Preshared keys from such files, with the public keys of their peers.
     preshared_keys: Vec<(String, SecretKey)>,
     /// What was wrong and does not matter.
     pub(super) warnings: Vec<String>,
@@ -53,10 +53,10 @@ impl Conf {
         Ok(conf)
     }
 
-    /// Takes the keys that commands set from files.
+    /// Reads the keys that commands set from files.
     pub(super) fn take_keys(&mut self, input: &Input) -> Result<(), Error> {
         for key in &self.key_files {
-            // One that is missing is missed where it is needed.
+            // A missing file matters only if its key is needed, and is reported there.
             let Some(file) = input.key_file(&key.path) else { continue };
             let secret = text::secret_key(&file.bytes, &file.path)?;
             match &key.peer {
@@ -98,7 +98,9 @@ impl Conf {
             let is_set = self.file.hooks.iter().any(|hook| hook.command.contains("private-key"));
             let remedy = match (&own_file, is_set) {
                 (Some(path), _) => format!(": a command sets it from {}, which cannot be read", text::one_line(path)),
-                (None, true) => ": a command sets it; for the import write it there as `PrivateKey = KEY`".to_owned(),
+                (None, true) => {
+                    ": a command sets it; for the import, replace that command by `PrivateKey = KEY`".to_owned()
+                }
                 (None, false) => String::new(),
             };
             return Err(Error::at(self.path, format!("the server's PrivateKey is missing{remedy}")));

@@ -1,8 +1,7 @@
-//! Recognises commands that do what a gateway of ours does by itself: NAT, forwarding, opening the port, segment sizes.
+//! Recognises commands that a gateway of linerate replaces: NAT, forwarding, opening the port, segment sizes.
 //!
-//! Whatever is not understood word for word is kept as it is. A rule that is kept may depend on those around it, as a
-//! REJECT does on the ACCEPT before it; then none of them may be replaced ([`Sorted::is_entangled`]). Nothing is run or
-//! expanded.
+//! A command that is not understood word for word is kept unchanged. A kept rule may depend on others, as a REJECT does on
+//! the ACCEPT before it; then none of them is replaced ([`Sorted::is_entangled`]). No command is run or expanded.
 
 use ipnet::IpNet;
 
@@ -28,14 +27,14 @@ pub enum Rule {
     SegmentSize,
 }
 
-/// For which packets out of the tunnel a rule opens the way; for none if it is about answers or about those into it.
+/// The packets out of the tunnel that a rule accepts; none if the rule is for answers or for packets into the tunnel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opens {
-    /// Through this interface.
+    /// Packets that leave by this interface.
     pub out: Option<String>,
-    /// Through any.
+    /// Packets that leave by any interface.
     pub everywhere: bool,
-    /// From one client to another.
+    /// Packets from one client to another.
     pub between: bool,
 }
 
@@ -45,11 +44,10 @@ pub struct Scene<'a> {
     pub interface: &'a str,
     /// Its networks, and the addresses of clients outside of them.
     pub networks: &'a [IpNet],
-    /// Its port.
     pub port: Option<u16>,
     /// Rules that open the port stay, because the host drops what no rule accepts.
     pub keep_open_port: bool,
-    /// The command is for the time after the tunnel, and undoes what others have set.
+    /// The command runs when the tunnel goes down, and undoes others.
     pub undoes: bool,
 }
 
@@ -60,12 +58,12 @@ pub struct Sorted {
     pub replaced: Vec<Rule>,
     /// What is left of the command.
     pub kept: Option<String>,
-    /// What is left decides with the rules that are replaced which packets pass, or may do so.
+    /// The kept commands and the replaced rules may decide together which packets pass.
     pub is_entangled: bool,
 }
 
-/// Sorts the parts of a command between `;` and `&&`. Parts with `||` between them are one: what is done if one fails is
-/// another way of doing the same.
+/// Sorts the parts of a command between `;` and `&&`. Parts joined by `||` count as one: the second does the same as the
+/// first in another way.
 pub fn sort(command: &str, scene: &Scene<'_>) -> Sorted {
     let Some(parts) = parts(command) else {
         let is_entangled = ["iptables", "ip6tables", "nft", "ufw", "firewall-cmd", ".sh", "bash", "./"]
@@ -95,16 +93,15 @@ pub fn sort(command: &str, scene: &Scene<'_>) -> Sorted {
     Sorted { replaced, kept: Some(kept).filter(|kept| !kept.is_empty()), is_entangled }
 }
 
-/// A key that a command sets from a file, as the manual of wg-quick shows it.
+/// A key that a command sets from a file (wg-quick(8) shows such a `PostUp`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFile {
-    /// The public key of the peer whose preshared key it is; none for the tunnel's own private key.
+    /// For a preshared key, its peer's public key; `None` for the tunnel's private key.
     pub peer: Option<String>,
-    /// The file.
     pub path: String,
 }
 
-/// The key files of a command, and what is left of it without them.
+/// Returns the key files of a command, and the rest of the command without them.
 pub fn key_files(command: &str, interface: &str) -> (Vec<KeyFile>, Option<String>) {
     let mut found = Vec::new();
     let mut kept = String::new();
@@ -132,7 +129,7 @@ pub fn key_files(command: &str, interface: &str) -> (Vec<KeyFile>, Option<String
     (found, Some(kept).filter(|kept| !kept.is_empty()))
 }
 
-/// The arguments of `wg set NAME` without those that set keys from files; none if there are no such.
+/// Removes from the arguments of `wg set NAME` those that set keys from files; `None` if there are none.
 fn without_key_files<'a>(arguments: &[&'a str], interface: &str, found: &mut Vec<KeyFile>) -> Option<Vec<&'a str>> {
     let (mut rest, mut peer, before) = (Vec::new(), None, found.len());
     let mut words = arguments.iter().copied().peekable();
@@ -151,15 +148,15 @@ fn without_key_files<'a>(arguments: &[&'a str], interface: &str, found: &mut Vec
             _ => rest.push(word),
         }
     }
-    // Nothing is left to say about the last peer.
+    // Nothing is left to set for the last peer.
     if let [.., "peer", _] = rest[..] {
         rest.truncate(rest.len() - 2);
     }
     (found.len() > before).then_some(rest)
 }
 
-/// A rule in the output of `iptables-save -t nat` or a file of it, without the program: `-A POSTROUTING …`. One that gives
-/// packets a certain address (SNAT) translates them as well as one that masquerades.
+/// Whether a line of `iptables-save -t nat` (`-A POSTROUTING …`) translates addresses of the tunnel's networks: by
+/// MASQUERADE, or by SNAT to a certain address.
 pub fn saved_translation(line: &str, ipv6: bool, scene: &Scene<'_>) -> bool {
     let Some(parts) = parts(line) else { return false };
     let [part] = &parts[..] else { return false };
@@ -179,14 +176,14 @@ struct Part<'a> {
     joined_by: &'static str,
 }
 
-/// Stands before a command that is run only if the one before has failed.
+/// Joins a command that runs only if the one before has failed.
 const OTHERWISE: &str = " || ";
-/// Words about where a command's output goes, which change nothing of what it does.
+/// Redirections of a command's output, which do not change its effect.
 const SILENCERS: [&str; 7] =
     ["2>/dev/null", "2> /dev/null", "2>&1", "&>/dev/null", "&> /dev/null", ">/dev/null", "> /dev/null"];
 
-/// The simple commands of a line; none if there is anything in it that a shell would expand, or more than `;`, `&&` and
-/// `||`.
+/// Splits a line into simple commands; `None` if a shell would expand anything in it, or if it has operators other than
+/// `;`, `&&` and `||`.
 fn parts(line: &str) -> Option<Vec<Part<'_>>> {
     let mut parts = Vec::new();
     let mut joined_by = "";
@@ -294,7 +291,7 @@ fn is_forwarding(name: &str) -> bool {
     ["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding", "net.ipv6.conf.all.forwarding"].contains(&name)
 }
 
-/// Whether a command that is kept may decide about packets that rules which are replaced decide about, too.
+/// Whether a kept command may affect the same packets as the replaced rules.
 fn is_entangling(words: &[String], scene: &Scene<'_>) -> bool {
     let mut words = words.iter().map(String::as_str);
     let path = words.next().unwrap_or_default();
@@ -317,7 +314,8 @@ fn is_entangling(words: &[String], scene: &Scene<'_>) -> bool {
     }
 }
 
-/// Likewise of a rule of iptables: all but those that only let more in, or are about other packets.
+/// Whether a kept iptables rule may affect the same packets: every rule except those that only accept further packets or
+/// match other packets.
 fn is_entangling_rule<'a>(words: impl IntoIterator<Item = &'a str>, scene: &Scene<'_>) -> bool {
     let (mut table, mut chain, mut target) = ("filter", "", "");
     let (mut input, mut output, mut source, mut destination) = (None, None, None, None);
@@ -351,7 +349,7 @@ fn is_entangling_rule<'a>(words: impl IntoIterator<Item = &'a str>, scene: &Scen
             is_negated || !(into_tunnel || of_others)
         }
         ("filter", "INPUT", "ACCEPT") => is_tunnel(input) || touches(source),
-        ("filter", "FORWARD" | DOCKERS, "ACCEPT") => {
+        ("filter", "FORWARD" | DOCKER_USER_CHAIN, "ACCEPT") => {
             let into_tunnel = is_tunnel(output) || touches(destination);
             is_negated || is_tunnel(input) || touches(source) || !(into_tunnel || is_others(input))
         }
@@ -386,8 +384,8 @@ impl Scene<'_> {
     }
 }
 
-/// The chain that Docker keeps for rules of the user in front of its own for what is forwarded.
-const DOCKERS: &str = "DOCKER-USER";
+/// Docker's chain for rules of users; it runs before Docker's own rules for forwarded packets.
+const DOCKER_USER_CHAIN: &str = "DOCKER-USER";
 
 /// What a rule of iptables matches; each of these at most once.
 #[derive(Default)]
@@ -480,7 +478,7 @@ impl Matches<'_> {
                 let out = self.output.map(str::to_owned).filter(|name| !name.ends_with('+'));
                 (ours && (self.source.is_some() || self.output.is_some())).then_some(Rule::Masquerade { ipv6, out })
             }
-            ("filter", "FORWARD" | DOCKERS, "ACCEPT") => {
+            ("filter", "FORWARD" | DOCKER_USER_CHAIN, "ACCEPT") => {
                 let replies = |state: &str| {
                     let mut states: Vec<&str> = state.split(',').collect();
                     states.sort_unstable();

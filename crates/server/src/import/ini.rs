@@ -15,19 +15,18 @@ pub(super) struct Entry<'a> {
     pub(super) place: String,
 }
 
-/// Whose file it is.
+/// The syntax of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// A line that ends in a backslash goes on in the next one, and lines that make no sense are passed over
-    /// (systemd.syntax(7)).
+    /// A line that ends in a backslash continues in the next one, and invalid lines are skipped (systemd.syntax(7)).
     Systemd,
     /// Each line is a setting, a section or a comment.
     Keyfile,
-    /// A value may go on in lines that begin with white space (configparser).
+    /// A value may continue in lines that begin with white space (configparser).
     Python,
 }
 
-/// Splits a file.
+/// Splits a file into sections.
 pub(super) fn sections(file: &InputFile, dialect: Dialect) -> Result<Vec<Section<'_>>, Error> {
     let mut sections: Vec<Section<'_>> = Vec::new();
     let mut continues = false;

@@ -37,7 +37,6 @@ pub const SAVED_IPV6: &str = "ip6tables-save";
 /// Something that remains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
-    /// What it is.
     pub what: String,
     /// The commands that remove it.
     pub commands: Vec<String>,
@@ -206,7 +205,7 @@ fn is_translation(line: &str) -> bool {
     line.contains("-j MASQUERADE") || line.contains("-j SNAT")
 }
 
-/// What is to be said of rules that give packets a certain address of several that the host may have.
+/// Describes the addresses that SNAT rules give to packets; the host may have several.
 fn certain(bytes: &[u8], pool: &[ipnet::IpNet]) -> String {
     let mut addresses: Vec<&str> = Vec::new();
     for line in lines(bytes).filter(|line| names(line, pool)) {
@@ -218,7 +217,7 @@ fn certain(bytes: &[u8], pool: &[ipnet::IpNet]) -> String {
         return String::new();
     }
     format!(
-        " to {}; the gateway takes the first address of the interface: if that is another, add --keep-nat",
+        " to {}; the gateway uses the interface's first address instead: if that is another, import with --keep-nat",
         addresses.join(", ")
     )
 }

@@ -52,7 +52,6 @@ pub struct InputFile {
 pub struct InputTable {
     /// The path of the database.
     pub database: String,
-    /// Its name.
     pub name: String,
     /// Its rows as `sqlite3 -json` prints them: an array of objects, or nothing if there is no row.
     pub rows: Buffer,
@@ -77,7 +76,7 @@ pub struct Context<'a> {
     pub forward_is_closed: bool,
     /// The interfaces of the host's default routes.
     pub uplinks: &'a [String],
-    /// Its other interfaces that have addresses, such as that of its LAN or a bridge of containers.
+    /// The host's other interfaces with addresses, such as its LAN's or a bridge of containers.
     pub networks: &'a [String],
 }
 
@@ -88,7 +87,6 @@ pub enum Kind {
     Angristan,
     /// hwdsl2/wireguard-install, and Nyr's, which it is made from.
     Hwdsl2,
-    /// PiVPN.
     Pivpn,
     /// wg-easy up to 14.
     WgEasy14,
@@ -306,19 +304,19 @@ fn refuse_own(input: &Input, interface: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses files that are empty or cut off, so that a state that cannot be read is not taken for one that is not there.
-/// `all`: those of every kind, and not only files of wg-quick.
+/// Refuses files that are empty or cut off, so that a damaged state is not taken for a missing one. `all`: checks files of
+/// every kind, not only wg-quick's.
 fn whole(input: &Input, all: bool) -> Result<(), Error> {
     let others = |path: &str| {
         let is_one = [".json", ".ini", ".env", ".nmconnection"].iter().any(|end| path.ends_with(end));
-        // What a panel logs to may not have begun.
+        // A panel's log database may still be empty.
         is_one || (path.ends_with(".db") && !path.ends_with("_log.db"))
     };
     for file in &input.files {
         let path = &file.path;
         let is_drop_in = path.contains(".d/");
         let is_looked_at = (path.ends_with(".conf") && !is_drop_in) || (all && others(path));
-        // A file that was being written when the power failed is full of zeros.
+        // A power failure during a write can leave a file full of zeros.
         if is_looked_at && file.bytes.iter().all(|byte| *byte == 0 || byte.is_ascii_whitespace()) {
             let instead = if path.ends_with(".json") || path.ends_with(".db") {
                 "restore it from a backup, or take only what its file of wg-quick has: name that file alone, with \
@@ -349,7 +347,7 @@ impl Input {
         self.tables.iter().find(|table| table.name == name)
     }
 
-    /// The files that commands of the tunnels' files set keys from and that are not here yet; they may be relative.
+    /// Returns the paths, possibly relative, of key files that the tunnels' commands use and the input lacks.
     pub fn missing_key_files(&self) -> Vec<String> {
         let confs = self.files.iter().filter(|file| file.path.ends_with(".conf") && conf::is_tunnel(&file.bytes));
         let all = confs.filter_map(|file| Conf::read(file).ok()).flat_map(|conf| conf.key_files);
@@ -357,7 +355,7 @@ impl Input {
         paths.collect()
     }
 
-    /// A file with a key, by its path or, as the files may have been moved, by its name.
+    /// Finds a key file by its path, or else by its name, since the files may have been moved.
     fn key_file(&self, path: &str) -> Option<&InputFile> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_its = |file: &&InputFile| file.name() == name;

@@ -1,28 +1,28 @@
-//! The names of clients of other tools, which allow two of the same name, and what nobody sees.
+//! Makes clients' names of other tools valid: those tools allow equal names and invisible characters.
 
 use std::collections::HashSet;
 
-use crate::name::{ClientName, LONGEST, folded, mended};
+use crate::name::{ClientName, MAX_NAME_CHARS, folded, mended};
 
-/// The names that are taken, as they are compared.
+/// The taken names, in the form in which names are compared ([`folded`]).
 #[derive(Default)]
 pub(super) struct Taken(HashSet<String>);
 
 impl Taken {
-    /// The name as it is, if it is valid and nobody has it.
+    /// Takes the name unchanged; `None` if it is invalid or taken.
     pub(super) fn take(&mut self, name: &str) -> Option<String> {
         let name: ClientName = name.parse().ok()?;
         self.0.insert(name.key()).then(|| name.to_string())
     }
 
-    /// A name that nobody has and that resembles this one.
+    /// Takes a free name that resembles this one.
     pub(super) fn made_from(&mut self, old: &str) -> String {
         let stem = mended(old).map_or_else(|| "client".to_owned(), |name| name.to_string());
         let numbered = |number: usize| match number {
             1 => stem.clone(),
             _ => {
                 let end = format!("-{number}");
-                let start: String = stem.chars().take(LONGEST - end.len()).collect();
+                let start: String = stem.chars().take(MAX_NAME_CHARS - end.len()).collect();
                 mended(&format!("{start}{end}")).map_or(end, |name| name.to_string())
             }
         };

@@ -16,7 +16,7 @@ pub(super) fn read(input: &Input) -> Result<Import, Error> {
         match kind.as_deref() {
             Some("wireguard") => tunnels.push((file, sections)),
             Some(_) => {}
-            // An empty one masks another with its name.
+            // An empty file masks another file of the same name.
             None => damaged.push(file.path.as_str()),
         }
     }

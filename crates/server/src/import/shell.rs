@@ -1,14 +1,14 @@
-//! Files of `NAME=VALUE` lines: those that a shell sources, and the environment of a container. They are parsed, never
-//! run, and a value is judged only when it is asked for: the other lines belong to somebody else.
+//! Reads files of `NAME=VALUE` lines: those that a shell sources, and the environments of containers. The files are parsed,
+//! never run. Only the values that an import asks for are checked: other lines may belong to other programs.
 
 use super::{Error, InputFile, text};
 
-/// Who else reads the file, and so what a value means there.
+/// The program that a file is for, which determines the syntax of values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     /// A shell, which evaluates `$`, backquotes and backslashes.
     Shell,
-    /// A container, which gets each value as it is written.
+    /// A container, whose values are literal.
     Container,
     /// Docker Compose: the same in YAML, where `$$` is `$` and `${NAME}` another variable.
     Compose,
@@ -31,7 +31,7 @@ impl<'a> Assignments<'a> {
         Self::read(file, Reader::Shell)
     }
 
-    /// Reads what is among the files of a container's environment, that of Compose last: it may name values of others.
+    /// Reads the environment files of a container. Compose files come last, because they may refer to values of the others.
     pub(super) fn environments(files: &'a [InputFile]) -> Vec<Self> {
         let plain = files.iter().filter(|file| is_environment(file.name()));
         let compose = files.iter().filter(|file| is_compose(file.name()));
@@ -118,7 +118,7 @@ fn yaml(line: &[u8]) -> Option<(&str, &[u8])> {
     split(inner.unwrap_or(item), b'=')
 }
 
-/// What a shell makes of a value without evaluating anything; none if it would.
+/// Returns the value that a shell would assign; `None` if the shell would evaluate anything.
 fn of_shell(value: &str) -> Option<String> {
     let Some(quote) = value.chars().next().filter(|c| ['"', '\''].contains(c)) else {
         let plain = without_comment(value);

@@ -17,7 +17,7 @@ pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     (1..).zip(bytes.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii))
 }
 
-/// Without the byte order mark that some editors put in front.
+/// Removes the byte order mark that some editors write.
 pub(super) fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
@@ -55,7 +55,6 @@ pub(super) fn number<T: TryFrom<u64>>(text: &str, place: &str) -> Result<T, Erro
     number.ok_or_else(|| Error::at(place, format!("`{}` is not a number in its range", short(text))))
 }
 
-/// A public key.
 pub(super) fn public_key(text: &str, place: &str) -> Result<PublicKey, Error> {
     PublicKey::from_base64(text.trim().as_bytes()).ok_or_else(|| Error::at(place, "this is not a public key"))
 }

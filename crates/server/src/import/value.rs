@@ -19,9 +19,8 @@ pub struct Import {
     pub kind: Kind,
     /// The interface's name there.
     pub interface: String,
-    /// Its private key.
     pub private_key: SecretKey,
-    /// The file that has it, if it is not in the tunnel's own.
+    /// The file of the private key, if the key is not in the tunnel's file.
     pub private_key_file: Option<String>,
     /// Its addresses, host bits kept.
     pub addresses: Vec<IpNet>,
@@ -29,7 +28,6 @@ pub struct Import {
     pub pool: Vec<IpNet>,
     /// The UDP port.
     pub listen_port: Option<u16>,
-    /// The MTU.
     pub mtu: Option<u32>,
     /// `Table` and `FwMark` as they were, if they were set.
     pub other: Vec<(&'static str, String)>,
@@ -55,7 +53,6 @@ pub struct Import {
     pub client_keepalive: Option<u16>,
     /// Whether endpoints of peers may be what SaveConfig has written.
     pub(super) endpoints_are_saved: bool,
-    /// The clients.
     pub clients: Vec<Client>,
     /// What was done with the server's settings.
     pub remarks: Remarks,
@@ -67,11 +64,9 @@ pub struct Client {
     pub name: String,
     /// Its name in the old tool; may be empty.
     pub old_name: String,
-    /// Its public key.
     pub public_key: PublicKey,
     /// Its private key, if the old tool had it.
     pub private_key: Option<SecretKey>,
-    /// The preshared key.
     pub preshared_key: Option<SecretKey>,
     /// What it may send from: its addresses, and the networks behind it.
     pub allowed_ips: Vec<IpNet>,
@@ -168,7 +163,6 @@ impl Client {
         self.allowed_ips.iter().any(|net| net.prefix_len() < net.max_prefix_len())
     }
 
-    /// Adds to its note.
     pub(super) fn add_note(&mut self, text: &str) {
         let line = text::one_line(text);
         if line.is_empty() {
@@ -287,8 +281,8 @@ impl Import {
         }
     }
 
-    /// Finds the clients' networks where the server's address has no length that leaves room for them: they are around
-    /// what clients have. The address stays as it is, so no route changes.
+    /// Chooses the clients' networks from their addresses, if the prefix length of the server's address leaves no room for
+    /// clients. The address itself is kept, so no route changes.
     pub(super) fn find_pool(&mut self) {
         let has_room = |net: &&IpNet| net.prefix_len() + 1 < net.max_prefix_len();
         let own = self.clients.iter().filter(|client| !client.is_site).flat_map(|client| &client.allowed_ips);
@@ -349,7 +343,7 @@ impl Import {
         let mut kept = Vec::new();
         let sorted: Vec<_> =
             self.hooks.iter().map(|(phase, command)| (phase, hooks::sort(command, scene(phase)))).collect();
-        // Rules are taken over all or none: each that goes changes what the others mean.
+        // All rules are replaced or none, because removing one changes the effect of the others.
         if self.gateway.is_none() && sorted.iter().any(|(_, sorted)| sorted.is_entangled) {
             self.keep_hooks();
             return;
@@ -416,13 +410,13 @@ impl Import {
         }
         if !others.is_empty() {
             let translated = if self.masquerade.contains(&true) {
-                ", where their packets have an address of this host now, as they have in the internet"
+                "; there their packets now have an address of this host, as in the internet"
             } else {
                 ""
             };
             self.remarks.changed(format!(
-                "clients reached the networks of {} as well and still do{translated}; take out of Gateway what they are \
-                 not to reach",
+                "clients still reach the networks of {} as well{translated}; remove from Gateway the interfaces that they \
+                must not reach",
                 others.join(", ")
             ));
         }
@@ -476,7 +470,7 @@ impl Import {
         }
     }
 
-    /// Names a name server that the old tool ran on this host, such as that of an image for containers.
+    /// Warns that client files name this host as their name server: the old tool may have run one, as container images do.
     pub(super) fn say_who_resolves(&mut self) {
         let is_own =
             |server: &&String| self.addresses.iter().any(|own| server.parse().is_ok_and(|ip: IpAddr| ip == own.addr()));
@@ -584,19 +578,19 @@ impl Import {
     }
 }
 
-/// Through which interfaces packets of the clients left the host.
+/// The interfaces by which clients' packets left the host.
 struct Reached {
-    /// Through all, as nothing forbade it.
+    /// All interfaces, because no rule forbade it.
     everything: bool,
-    /// From one client to another.
+    /// Packets went from one client to another.
     between: bool,
-    /// Rules let them leave through these.
+    /// The interfaces that rules opened.
     named: Vec<String>,
 }
 
 impl Reached {
     fn of(kind: Kind, context: &Context<'_>) -> Self {
-        // Scripts of this kind accept all that comes from the pool; a container's packets are the host's own business.
+        // Scripts of this kind accept all packets from the pool. A container's packets leave by the host's own rules.
         let everything = !context.forward_is_closed || kind == Kind::Hwdsl2 || kind.is_in_container();
         Self { everything, between: everything, named: Vec::new() }
     }
@@ -607,10 +601,10 @@ impl Reached {
         self.named.extend(opens.out.clone().filter(|out| !self.named.contains(out)));
     }
 
-    /// Adds to a gateway's interfaces those that clients reached besides, and returns them.
+    /// Adds to a gateway's interfaces the others that clients reached, and returns those.
     fn complete(&self, gateway: &mut Vec<String>, context: &Context<'_>) -> Vec<String> {
         if !self.everything && !self.named.is_empty() {
-            // Only these were open, whatever is masqueraded elsewhere.
+            // Only these were open: rules that masquerade on other interfaces do not matter.
             gateway.clone_from(&self.named);
             return Vec::new();
         }

@@ -53,7 +53,7 @@ pub(super) fn is_its(input: &Input) -> bool {
     state(input).is_some()
 }
 
-/// The file that has the name of its state, whatever is in it, or else one with a server and clients.
+/// Finds wg-easy's state: the file with its name, whatever its content, or else a file with a server and clients.
 fn state(input: &Input) -> Option<&InputFile> {
     #[derive(Deserialize)]
     struct Shape {

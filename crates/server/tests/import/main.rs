@@ -518,7 +518,7 @@ fn rules_are_taken_over_all_or_none() {
     assert_eq!((import.hooks.len(), import.gateway), (1, Some(vec!["eth0".to_owned()])));
 }
 
-/// Where clients got before is what the gateway's interfaces are, on a host with a LAN and a closed chain or an open one.
+/// The host has a LAN, and its FORWARD chain is open or closed.
 #[test]
 fn a_gateway_has_the_interfaces_that_clients_reached() {
     let (uplinks, networks) = (["eth0".to_owned()], ["eth1".to_owned(), "docker0".to_owned()]);
@@ -546,7 +546,7 @@ fn a_gateway_has_the_interfaces_that_clients_reached() {
         let import = import::read(Kind::WgQuick, &input, &context).unwrap();
         assert_eq!((import.gateway.unwrap().join(" "), import.isolated), (gateway.to_owned(), isolated), "{hooks:?}");
     }
-    // A container's rules are about its own interfaces.
+    // The rules of a container name the container's interfaces, not the host's.
     let sample = Sample::of("wg-easy-14");
     let context = Context { forward_is_closed: true, uplinks: &uplinks, networks: &networks, ..context() };
     let import = import::read(sample.kind, &sample.input, &context).unwrap();
@@ -666,7 +666,7 @@ fn rules_that_translate_the_tunnels_addresses_are_found_with_the_commands_that_r
     let remove = "--direct --remove-rule ipv4 nat POSTROUTING 0 -s 10.7.0.0/24 '!' -d 10.7.0.0/24 -j MASQUERADE";
     let expected = [format!("firewall-cmd {remove}"), format!("firewall-cmd --permanent {remove}")];
     assert_eq!(direct[0].commands, expected);
-    // Those of Nyr's script give a certain address.
+    // The rules of Nyr's script translate to a fixed address.
     let rule = "POSTROUTING -s 10.7.0.0/24 ! -d 10.7.0.0/24 -j SNAT --to-source 198.51.100.7";
     let live = found(leftovers::SAVED_IPV4, &format!("-A {rule}\n"));
     assert_eq!((live[0].is_nat, &*live[0].commands), (true, &[format!("iptables -t nat -D {rule}")][..]));

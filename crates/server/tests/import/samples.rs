@@ -41,7 +41,7 @@ impl Sample {
         names.iter().map(|name| Self::of(name)).collect()
     }
 
-    /// That of a folder, whose name is that of a kind, or begins with it.
+    /// Reads the sample of a folder, whose name is a kind or begins with one.
     pub fn of(name: &str) -> Self {
         let folder = root().join(name);
         let kinds = Kind::ALL.into_iter().map(Kind::as_str);

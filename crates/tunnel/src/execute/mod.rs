@@ -77,7 +77,7 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
         && executor.host.index(file.interface.as_str()) != Some(index)
     {
         *error = io::Error::other(format!(
-            "{error}; {} went away before it was set up: if a hook moves or renames it, PostUp is the one to do so",
+            "{error}; {} went away before it was set up: if a hook moves or renames the interface, use PostUp for it",
             file.interface
         ));
     }
@@ -97,15 +97,15 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
     Err(error.and(recorded.map_err(Error::from)))
 }
 
-/// A hook may remove what was set before it, as a `PostUp` that replaces a rule by another. Nobody is to restore that.
+/// Removes steps from `steps` that a hook has undone, as a `PostUp` that replaces a rule: they must not be restored.
 fn forget_removed_by_hooks(steps: &mut Vec<Step>, host: &mut Host, interface: &InterfaceName) {
     if !steps.iter().any(|step| matches!(step, Step::Hook { .. })) {
         return;
     }
-    // Without the state of the host, a later reload restores too much, and nothing is lost.
+    // If the host cannot be read, a later reload restores too much, which does no harm.
     let Ok(state) = snapshot::read(host, interface) else { return };
     let removed: HashSet<Step> = plan::lost(steps, &state.without_dns()).into_iter().cloned().collect();
-    // Which ways are open in firewalls of others was not read.
+    // Openings in other programs' firewalls were not read.
     steps.retain(|step| !removed.contains(step) || matches!(step, Step::Open(_)));
 }
 

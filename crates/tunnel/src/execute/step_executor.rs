@@ -40,19 +40,17 @@ pub(crate) struct StepExecutor<'a> {
     pub(crate) daemon: Option<PathBuf>,
     /// How the daemon is started.
     pub(crate) start_options: StartOptions,
-    /// The index of the interface that [`Step::AddLink`] has made.
+    /// The index of the interface that [`Step::AddLink`] created.
     pub(crate) index: Option<u32>,
-    /// The tunnel's identity, with the daemon that [`Step::AddLink`] has started.
+    /// The tunnel's identity; its socket is that of the daemon that [`Step::AddLink`] started.
     pub(crate) identity: Identity,
     /// The configuration for [`Step::Configure`], used once.
     pub(crate) configuration: Option<DeviceUpdate>,
-    /// Whether steps are reported.
     pub(crate) reports_steps: bool,
     /// Whether a failing hook is only reported (`OnHookError = warn`).
     pub(crate) tolerates_hook_errors: bool,
-    /// Whether a hook has failed.
     pub(crate) hook_failed: bool,
-    /// The steps that failed and without which the tunnel stays: nothing is to be undone for them.
+    /// Steps that failed although the tunnel stays up: they are not undone.
     pub(crate) not_done: Vec<Step>,
     /// During rollback a signal ends only the program that is running.
     pub(crate) is_rollback: bool,
@@ -175,8 +173,8 @@ impl StepExecutor<'_> {
         })
     }
 
-    /// Has the reverse path filter of IPv4 consider marks. Without that answers to the tunnel's packets are dropped where the
-    /// filter is strict, and only there; a container may not be allowed to set it, and its owner can.
+    /// Makes the reverse path filter of IPv4 consider marks. Otherwise a strict filter drops answers to the tunnel's packets. A
+    /// container may not be allowed to set the sysctl; the warning tells its owner how.
     fn consider_marks(&mut self, step: &Step, name: &str, value: &str) -> Result<(), StepError> {
         let refused = match self.kernel_steps(from_ref(step)) {
             Err(refused) if is_forbidden(&refused.error) => refused.error,
@@ -227,7 +225,7 @@ impl StepExecutor<'_> {
             held.get(name).is_some_and(|held| held.holders.iter().any(|holder| holder != interface));
         if !is_held_by_others {
             match self.kernel_steps(from_ref(step)) {
-                // The container may have been allowed to when it came up.
+                // The container may have lost the permission since `up`.
                 Err(refused) if is_forbidden(&refused.error) => {}
                 done => done?,
             }
@@ -241,7 +239,7 @@ impl StepExecutor<'_> {
         self.host.guard_forwarding(held, about_to).map_err(|error| failed(error, 1))
     }
 
-    /// Several kernel steps; the link's is one by itself.
+    /// Applies several kernel steps; a step that adds or deletes the link is applied separately.
     fn apply_in_turn(&mut self, steps: &[Step]) -> Result<(), StepError> {
         let is_link = |step: &Step| matches!(step, Step::AddLink { .. } | Step::DeleteLink { .. });
         let Some(at) = steps.iter().position(is_link) else { return self.kernel_steps(steps) };
@@ -262,8 +260,8 @@ impl StepExecutor<'_> {
         Ok(())
     }
 
-    /// Deletes the interface of the tunnel. One that was renamed has another name; one that was moved to another network
-    /// namespace goes with its daemon, which ends when its socket is removed. Never deletes another one of that name.
+    /// Deletes the tunnel's interface, also if it was renamed. If it was moved to another network namespace, ends the daemon
+    /// by removing its socket, and the interface goes with the daemon. Never deletes another tunnel's interface of this name.
     fn delete_link(&mut self, step: &Step, interface: &str) -> Result<(), StepError> {
         let there = self.host.index(interface);
         let Some(own) = self.index.filter(|own| there != Some(*own)) else {

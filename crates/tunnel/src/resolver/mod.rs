@@ -10,9 +10,7 @@ use linerate_control::tunnel_file::{Endpoint, TunnelFile};
 /// An endpoint that is a name, not an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedEndpoint {
-    /// The peer that has it.
     pub peer: PublicKey,
-    /// The host.
     pub host: String,
     /// The port, or a service's name.
     pub service: String,

@@ -88,7 +88,7 @@ pub fn start(arguments: &[&str], input: Stdio, output: Stdio) -> io::Result<Chil
     let is_needed =
         |name: &OsStr| name.as_bytes().starts_with(b"LD_") || ENVIRONMENT.iter().any(|known| name == *known);
     command.env_clear().envs(env::vars_os().filter(|(name, _)| is_needed(name)));
-    // On Ctrl-C it is the one who asks that ends it, with its process group: a session is one, too.
+    // On Ctrl-C the asking process ends the resolver by its process group; a new session is a process group as well.
     detach(&mut command, Vec::new(), Terminal::None);
     command.spawn()
 }

@@ -41,8 +41,7 @@ pub fn facts(own: &InterfaceName) -> Result<Facts, Error> {
     })
 }
 
-/// The interfaces of this host that lead to other hosts: those of its default routes, and all others that have addresses.
-/// Tunnels are among them.
+/// Returns the interfaces of the default routes, and all other interfaces that have addresses, tunnels among them.
 ///
 /// # Errors
 /// The kernel cannot be asked.
@@ -89,12 +88,12 @@ fn uplink(state: &HostState, family: AddressFamily) -> Option<Uplink> {
     Some(Uplink { interface, addresses })
 }
 
-/// Where the name servers are: those that programs ask, and, if these are a forwarder on the host itself, the files that
-/// systemd-resolved and NetworkManager keep of those behind it.
+/// Files with the host's name servers. If the first names a forwarder on the host itself, those of systemd-resolved and
+/// NetworkManager have the servers behind it.
 const RESOLVERS: [&str; 3] =
     ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf", "/run/NetworkManager/no-stub-resolv.conf"];
 
-/// The name servers of the first text that has any which packets of others reach by the default routes' interfaces.
+/// Returns the name servers of the first text with any that forwarded packets reach by the default routes' interfaces.
 fn resolvers(texts: &[String], state: &HostState) -> Vec<IpAddr> {
     let is_reached =
         |address: &IpAddr| !address.is_loopback() && !is_link_local(*address) && leads_out(*address, state);

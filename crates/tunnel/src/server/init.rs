@@ -23,7 +23,6 @@ use crate::{Options, ledger, running, snapshot, up};
 
 /// What was made.
 pub struct Made {
-    /// The file.
     pub file: PathBuf,
     /// What runs the tunnel, if it was started.
     pub runs: Runs,
@@ -31,7 +30,6 @@ pub struct Made {
 
 /// What runs a new server's tunnel.
 pub enum Runs {
-    /// This service.
     Service(service::Service),
     /// A daemon of its own, which nothing starts at boot. The service that is missing, if there is a service manager.
     Daemon(Option<String>),

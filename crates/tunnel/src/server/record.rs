@@ -33,9 +33,7 @@ const VERSION: u32 = 1;
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     version: u32,
-    /// The interface.
     pub interface: String,
-    /// Its file.
     pub file: PathBuf,
     /// What wrote the file.
     #[serde(default)]
@@ -71,7 +69,6 @@ pub enum Origin {
 /// What is at the path of a server's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum There {
-    /// Nothing.
     Nothing,
     /// The server's file.
     Own,

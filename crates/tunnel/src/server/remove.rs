@@ -27,7 +27,7 @@ pub struct Removed {
 /// Removes the server of `interface`, its file included.
 ///
 /// # Errors
-/// There is no server of that name, or a step failed: the record says what is left, and the next call goes on.
+/// There is no server of that name, or a step failed: the record lists the remaining steps, and the next call continues.
 pub fn remove(
     interface: &InterfaceName,
     public_key: PublicKeyOf,
@@ -53,8 +53,7 @@ pub fn remove(
     undo(&record, public_key, options, context)
 }
 
-/// The record of a server whose file was copied here or written by hand: there is the file, and the service if one runs
-/// it.
+/// Makes the record of a server whose file was copied here or written by hand: the file, and its service if there is one.
 fn adopted(interface: &InterfaceName, public_key: PublicKeyOf, context: Context<'_>) -> Result<Record, Error> {
     let file = find_server(Some(interface.as_str()))?;
     let key = file.loaded()?.private_key.as_ref().map(|key| public_key(key).to_string());

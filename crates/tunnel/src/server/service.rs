@@ -38,7 +38,6 @@ pub enum Manager {
 
 /// What there is for a tunnel.
 pub enum Found {
-    /// A service.
     Service(Service),
     /// A service manager without our service: what is missing.
     Incomplete(String),
@@ -173,7 +172,6 @@ impl fmt::Display for Service {
 /// The state of a service.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServiceState {
-    /// Whether it is active.
     pub active: String,
     /// Whether it starts at boot.
     pub enabled: String,

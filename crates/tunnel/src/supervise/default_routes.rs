@@ -11,7 +11,7 @@ use crate::reload;
 use linerate_host::plan::Warning;
 
 impl Supervisor<'_> {
-    /// Has default routes followed from now on, if the tunnel of `file` follows them.
+    /// Starts to follow default routes if the tunnel of `file` follows them.
     pub(super) fn follow_default_routes_of(&mut self, file: &ConfigFile) {
         let followed = std::mem::replace(&mut self.follows_default_routes, file.follows_default_routes());
         if !self.follows_default_routes {
@@ -25,7 +25,7 @@ impl Supervisor<'_> {
     pub(super) fn follow_default_routes(&mut self) -> Result<(), Error> {
         let changed = std::mem::take(&mut self.changed.default_routes);
         let renamed = std::mem::take(&mut self.changed.names);
-        // A link of the gateway that is there again does not forward.
+        // A gateway's link that was plugged in again does not forward until its sysctls are restored.
         self.changed.tunnel |= renamed;
         if !self.follows_default_routes || self.watch.is_none() {
             return Ok(());
@@ -49,7 +49,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Does the part of a reload that concerns the host. Logs at most one ignored router advertisement a minute.
+    /// Reloads the tunnel's settings on the host. Logs at most one ignored router advertisement a minute.
     ///
     /// # Errors
     /// As [`reload::reload`].
@@ -97,10 +97,11 @@ impl RefusedAdvertisements {
 
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Whether the tunnel is to follow default routes: those that have `changed`, also if they are as before, since an interface
-/// of the same name may be another one, which does not forward; where it `failed` a while ago, whose steps may be undone
-/// though the routes are those of the plan; and where a change may have been `missed`, or links have other names, if
-/// they `differ` from the plan.
+/// Whether to follow the default routes. Follows them
+/// - after a report that they `changed`, even if they are equal: an interface of the same name may be a new one, which does
+///   not forward;
+/// - some time after an attempt `failed`: its steps may have been undone although the routes are those of the plan;
+/// - if a change may have been `missed` or a link was renamed, and the routes `differ` from the plan.
 fn has_to_follow(changed: bool, failed: bool, missed: bool, differ: impl FnOnce() -> bool) -> bool {
     changed || failed || (missed && differ())
 }

@@ -1,7 +1,7 @@
-//! The last step: the supervisor of a tunnel. It resolves endpoints that are names again when a peer is silent
-//! (`endpoints`), writes into the file what became of peers that have an end or a successor (`outcomes`), has a gateway
-//! follow the default routes (`default_routes`), restores what others remove of the tunnel from the host (`restore`), and, as a service ([`Options::supervised`]), restarts a daemon that has
-//! died (`restart`).
+//! The supervisor of a tunnel. It resolves endpoint names again when a peer is silent (`endpoints`), writes expired peers
+//! and replaced keys into the file (`outcomes`), lets a gateway follow the default routes (`default_routes`), restores
+//! settings that other programs remove from the host (`restore`) and, as a service ([`Options::supervised`]), restarts a
+//! daemon that has died (`restart`).
 //!
 //! In the background it is a process of its own, `PROGRAM supervise IFACE`, where PROGRAM is the one that this library
 //! is in. It follows the ledger: `reload` changes which names it resolves, and without a ledger it
@@ -108,7 +108,7 @@ pub(crate) fn run(mut file: ConfigFile, options: &Options, context: Context<'_>)
 enum End {
     /// Another command has taken the tunnel down.
     TakenDown,
-    /// A signal has come: the tunnel is to be taken down, whose daemon the ledger may not have.
+    /// A signal has come: the tunnel is taken down. Carries its restarted daemon, if the ledger does not have it yet.
     Signal(Option<Unrecorded>),
 }
 
@@ -185,9 +185,9 @@ struct Supervisor<'a> {
     troubles: BTreeMap<Task, String>,
     /// When the supervised tunnel was brought up: the next tunnel of its name has a supervisor of its own.
     since: Option<u128>,
-    /// Which tunnel that is.
+    /// The supervised tunnel's identity.
     identity: Identity,
-    /// That of a daemon which was started again and could not be recorded.
+    /// A restarted daemon that could not be written into the ledger yet.
     unrecorded: Option<Unrecorded>,
     /// Whether the ledger may have changed since it was read.
     stale: bool,
@@ -213,21 +213,21 @@ struct Supervisor<'a> {
     unknown: Option<(Instant, bool)>,
     /// The endpoints that are names, with the attempts so far.
     retries: Vec<(NamedEndpoint, EndpointRetry)>,
-    /// Whether something may become of peers that is to be written into the file.
+    /// Whether outcomes of peers may have to be written into the file.
     has_outcomes: bool,
-    /// When that last failed, until it succeeds.
+    /// When writing outcomes last failed; `None` after a success.
     outcomes_failed: Option<Instant>,
-    /// Tells when something may have.
+    /// Watches the file that reports outcomes.
     usage: Option<FileWatch>,
-    /// Tells of changes of the host.
+    /// Watches the host.
     watch: Option<HostWatch>,
-    /// What has changed of the host, and was not looked at yet.
+    /// Changes of the host that were not handled yet.
     changed: HostChanges,
-    /// When things that others had removed were restored.
+    /// Times at which lost settings were restored.
     restorations: Restorations,
     /// Whether the tunnel follows default routes, as with `Gateway = auto`.
     follows_default_routes: bool,
-    /// Whether they may have changed before that, since they were read for the plan.
+    /// Whether the default routes may have changed between the plan and the start of the watch.
     missed_default_routes: bool,
     /// Router advertisements of default routes that the gateway ignored.
     refused_advertisements: RefusedAdvertisements,
@@ -377,7 +377,7 @@ impl<'a> Supervisor<'a> {
             }
         }
         if self.identity.is_socket_of_other(self.interface) {
-            // As if nobody listened: the tunnel's own daemon does not any more.
+            // Another daemon has the socket, so the tunnel's own no longer listens.
             return Err(std::io::Error::from(ErrorKind::ConnectionRefused).into());
         }
         let tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), self.interface.as_str())?;

@@ -28,15 +28,15 @@ use crate::snapshot::{self, Snapshot};
 pub(super) struct RestartLimit(Vec<Instant>);
 
 impl RestartLimit {
-    const MOST: usize = 5;
-    const WITHIN: Duration = Duration::from_secs(30);
+    const MAX_PER_INTERVAL: usize = 5;
+    const INTERVAL: Duration = Duration::from_secs(30);
 
     fn count(&mut self) -> Result<(), Error> {
         let now = Instant::now();
-        self.0.retain(|death| now.duration_since(*death) < Self::WITHIN);
+        self.0.retain(|death| now.duration_since(*death) < Self::INTERVAL);
         self.0.push(now);
-        if self.0.len() > Self::MOST {
-            let seconds = Self::WITHIN.as_secs();
+        if self.0.len() > Self::MAX_PER_INTERVAL {
+            let seconds = Self::INTERVAL.as_secs();
             return Err(Error::State(format!("the daemon died {} times within {seconds} seconds", self.0.len())));
         }
         Ok(())
@@ -148,7 +148,7 @@ impl Supervisor<'_> {
         }
         let (index, identity) = (executor.index, executor.identity);
         self.unrecorded = Some(Unrecorded { index, identity });
-        // The tunnel runs, which matters more than its ledger.
+        // The tunnel runs, so a ledger that cannot be written is only a warning.
         if let Err(error) = self.record_daemon(&locked, ledger) {
             context.warn(format_args!("{}: {error}", self.interface));
         }
@@ -156,19 +156,19 @@ impl Supervisor<'_> {
         Ok(true)
     }
 
-    /// Tries once more to record a daemon that was started again, if there was no room for that.
+    /// Tries again to write a restarted daemon into the ledger, if the first attempt failed.
     pub(super) fn record_daemon_again(&mut self) -> Result<(), Error> {
         if self.unrecorded.is_some() {
             let locked = lock::lock(self.interface, self.context)?;
             if let Some(ledger) = locked.read()? {
-                // It has been said.
+                // The first attempt has logged the error.
                 let _ = self.record_daemon(&locked, ledger);
             }
         }
         Ok(())
     }
 
-    /// Records the daemon that was started again.
+    /// Writes the restarted daemon into the ledger.
     fn record_daemon(&mut self, locked: &LockedLedger, mut ledger: Ledger) -> Result<(), LedgerError> {
         let Some(unrecorded) = self.unrecorded.clone() else { return Ok(()) };
         self.identity = unrecorded.identity.clone();

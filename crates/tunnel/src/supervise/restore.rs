@@ -1,5 +1,5 @@
-//! Restores what others have removed of the tunnel from the host. Without its rules or routes a full tunnel leaks: what
-//! is to go through it leaves in the clear.
+//! Restores settings of the tunnel that other programs have removed from the host. Without its rules or routes a full
+//! tunnel leaks: its traffic leaves in the clear.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::ledger;
 use crate::snapshot::Snapshot;
 
 impl Supervisor<'_> {
-    /// Watches the host. Where that is not possible, `status` says so.
+    /// Starts to watch the host. If that fails, `status` reports it.
     pub(super) fn watch_host(&mut self) {
         let watch = HostWatch::new();
         let trouble = watch.as_ref().err().map(|error| format!("the host's routes and rules are not watched: {error}"));
@@ -26,26 +26,26 @@ impl Supervisor<'_> {
         }
         self.note(Task::Watch, trouble);
         self.watch = watch.ok();
-        // What changed before that.
+        // Checks once for changes before the watch began.
         self.changed.tunnel = self.watch.is_some();
     }
 
-    /// Keeps the tunnel in step with the host, after each wait. What changes meanwhile is looked at after the next wait
-    /// ([`Supervisor::host_interval`]): any neighbour can advertise routes without end, and the other tasks have to go on.
+    /// Adapts the tunnel to changes of the host; called after each wait. Changes during the call are handled after the next
+    /// wait ([`Supervisor::host_interval`]): a neighbour can advertise routes without end, and must not hold up other tasks.
     pub(super) fn follow_host(&mut self) -> Result<(), Error> {
         self.notice_changes();
         self.follow_default_routes()?;
         self.restore()
     }
 
-    /// Adds what has changed on the host since the last call to what is to be looked at.
+    /// Adds the changes of the host since the last call to those to be handled.
     pub(super) fn notice_changes(&mut self) {
         let interface = self.interface.as_str();
         self.changed |= self.watch.as_mut().map_or_else(HostChanges::default, |watch| watch.clear(interface));
     }
 
-    /// Restores what was lost. A program that removes it again and again is not fought with: at most [`Restorations::MOST`]
-    /// times a minute, and then `status` says what it is about.
+    /// Restores lost settings, at most [`Restorations::MAX_PER_INTERVAL`] times a minute: another program may remove them again
+    /// and again. At the limit, `status` reports it.
     fn restore(&mut self) -> Result<(), Error> {
         if !self.changed.tunnel || !self.restorations.is_due(Instant::now()) {
             return Ok(());
@@ -54,7 +54,7 @@ impl Supervisor<'_> {
         self.context.interruption.pause(&[], Some(SETTLE)).map_err(Error::system("cannot wait"))?;
         self.notice_changes();
         let Some(lost) = self.lost() else {
-            // An `up`, a `reload` or a `down` is at work, or the host cannot be read: once more after the next change.
+            // An `up`, a `reload` or a `down` is running, or the host cannot be read: tries again after the next change.
             return Ok(());
         };
         self.changed.tunnel = false;
@@ -85,20 +85,20 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// What the host has lost of the tunnel; `None` while that cannot be told.
+    /// Returns the steps whose effects the host has lost; `None` while that is unknown.
     fn lost(&self) -> Option<Vec<Step>> {
         let ledger = ledger::read(ledger::directory(), self.interface).ok().flatten();
         let ledger = ledger.filter(|ledger| ledger.complete && ledger.pending.is_empty())?;
         let state = Snapshot::take(self.interface).ok()?.state.without_dns();
         if identity::place(&ledger, &state.links) != Place::Here {
-            // `status` says where it is; nothing can be restored there.
+            // Nothing can be restored in another place; `status` reports the place.
             return Some(Vec::new());
         }
         Some(plan::lost(&ledger.in_force(), &state).into_iter().cloned().collect())
     }
 
-    /// How long to wait at most before the host is looked at again: not at all if default routes changed while something
-    /// was restored, because their messages have been read.
+    /// Returns the maximum wait until the next check of the host. It is zero if default routes changed during a restoration,
+    /// because no further message will wake the supervisor.
     pub(super) fn host_interval(&self) -> Option<Duration> {
         let changed = (self.follows_default_routes && self.changed.default_routes).then_some(Duration::ZERO);
         let put_off = self.restorations.pause(Instant::now()).filter(|_| self.changed.tunnel);
@@ -106,10 +106,10 @@ impl Supervisor<'_> {
     }
 }
 
-/// How long others may take to remove what they remove.
+/// Time for another program to finish its removals.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// A program that is known to remove what it has not set, if it runs here.
+/// Names a program on this host that is known to remove other programs' settings.
 fn suspect() -> &'static str {
     if std::path::Path::new("/run/systemd/netif/links").is_dir() {
         "; systemd-networkd does so unless networkd.conf has ManageForeignRoutes=no and ManageForeignRoutingPolicyRules=no"
@@ -118,30 +118,30 @@ fn suspect() -> &'static str {
     }
 }
 
-/// When things were restored.
+/// The times of recent restorations.
 #[derive(Default)]
 pub(super) struct Restorations(Vec<Instant>);
 
 impl Restorations {
-    /// How often within [`WITHIN`](Self::WITHIN).
-    const MOST: usize = 5;
-    const WITHIN: Duration = Duration::from_mins(1);
+    /// Maximum number of restorations within [`INTERVAL`](Self::INTERVAL).
+    const MAX_PER_INTERVAL: usize = 5;
+    const INTERVAL: Duration = Duration::from_mins(1);
 
-    /// Counts one; true if no other follows for a while.
+    /// Counts a restoration; returns whether the limit is reached.
     fn count(&mut self, now: Instant) -> bool {
-        self.0.retain(|earlier| now.duration_since(*earlier) < Self::WITHIN);
+        self.0.retain(|earlier| now.duration_since(*earlier) < Self::INTERVAL);
         self.0.push(now);
-        self.0.len() >= Self::MOST
+        self.0.len() >= Self::MAX_PER_INTERVAL
     }
 
     fn is_due(&self, now: Instant) -> bool {
         self.pause(now).is_none()
     }
 
-    /// How long to wait until the next one is due.
+    /// Returns the time until the next restoration is allowed; `None` if it is now.
     fn pause(&self, now: Instant) -> Option<Duration> {
-        let last = self.0.len().checked_sub(Self::MOST)?;
-        Self::WITHIN.checked_sub(now.duration_since(self.0[last])).filter(|pause| !pause.is_zero())
+        let last = self.0.len().checked_sub(Self::MAX_PER_INTERVAL)?;
+        Self::INTERVAL.checked_sub(now.duration_since(self.0[last])).filter(|pause| !pause.is_zero())
     }
 }
 

@@ -19,8 +19,8 @@ pub(crate) struct Shown<'a> {
     pub(crate) refusal: Option<&'a str>,
 }
 
-/// The longest name in units of UTF-16, which browsers count: each of its characters may take two.
-const LONGEST_NAME: usize = 128;
+/// Maximum length of a name in UTF-16 units, which browsers count: 64 characters of up to two units.
+const MAX_NAME_UTF16_UNITS: usize = 128;
 
 fn path_of(tunnel: &Tunnel, peer: &Peer) -> String {
     format!("/tunnels/{}/peers/{}", tunnel.name, key_in_path(&peer.key))
@@ -135,7 +135,7 @@ fn actions(viewer: &Viewer, tunnel: &Tunnel, peer: &Peer, client: &Client, write
             }
             form.row method="post" action={ (path) "/rename" } {
                 (secret(viewer))
-                label { "Name" input name="name" required value=(name) maxlength=(LONGEST_NAME) size="16"; }
+                label { "Name" input name="name" required value=(name) maxlength=(MAX_NAME_UTF16_UNITS) size="16"; }
                 button { "Rename" }
             }
             form.row method="post" action={ (path) "/set" } {
@@ -199,7 +199,7 @@ pub(crate) fn add_form(viewer: &Viewer, tunnel: &Tunnel, typed: &Form, refusal: 
                 (secret(viewer))
                 label {
                     "Name"
-                    input name="name" required maxlength=(LONGEST_NAME) autofocus
+                    input name="name" required maxlength=(MAX_NAME_UTF16_UNITS) autofocus
                         value=(typed.get("name"));
                     small { "Any text of up to 64 characters" }
                 }

@@ -55,8 +55,8 @@ pub(super) fn main(arguments: &ClientArguments) -> Result<ExitCode, CliError> {
     }
 }
 
-/// The names of a server's clients for the completions of shells: those of their files where a shell, although it quotes
-/// what it completes, would take a name for an option, a variable or a command.
+/// Returns the names of a server's clients for completions. Replaces a name that a shell would take for an option, a
+/// variable or a command, even quoted, by that of the client's file.
 pub(super) fn names(server: Option<&str>) -> Result<Vec<String>, CliError> {
     let (_, roster) = read(server)?;
     let name = |client: &Client| {
@@ -456,7 +456,7 @@ fn edit<T>(
     Ok(Done { file, unmet: Unmet(outcome.unmet), value: outcome.value })
 }
 
-/// What the running tunnel does not do of what the file says.
+/// Settings of the file that the running tunnel does not follow.
 struct Unmet(Vec<String>);
 
 impl Unmet {
@@ -535,7 +535,7 @@ fn notes(roster: &mut Roster, properties: &Properties, now: Timestamp) -> Vec<St
     notes
 }
 
-/// What a person should know of the families that the host has, and of where clients like this one are sent.
+/// Returns warnings about the host's IP families, and about the endpoint in files of clients like this one.
 fn of_host(file: &ConfigFile, roster: &Roster, client: &Client) -> Result<Vec<String>, Error> {
     let (sent, dns) = (allowed_ips(roster.file(), client), dns(roster.file(), client));
     let facts = tunnel::server::facts(&file.interface)?;
@@ -564,7 +564,7 @@ fn repeated(names: &[String]) -> Option<&String> {
     names.iter().find(|name| !before.insert(folded(name)))
 }
 
-/// Refuses a client that is named by its name and by that of its file.
+/// Checks that no client is named twice, by its name and by that of its file.
 fn distinct(roster: &Roster, names: &[String]) -> Result<(), Error> {
     let mut before = HashSet::new();
     let is_again = |name: &&String| roster.client(name).is_ok_and(|client| !before.insert(&client.file_name));

@@ -14,7 +14,7 @@ pub(super) enum Files<'a> {
     None,
     /// To this file.
     One(&'a Path),
-    /// To this folder, each under a name like its client's.
+    /// To this folder, each file under a name made from its client's.
     Folder(&'a Path),
 }
 

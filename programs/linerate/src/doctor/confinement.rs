@@ -252,13 +252,13 @@ pub(super) fn capability_names(set: CapabilitySet) -> String {
     let names: Vec<String> = set.iter_names().map(|(name, _)| name.to_lowercase()).collect();
     match names.len() {
         0 => "none".to_owned(),
-        1..=FEW => names.join(" "),
+        1..=MAX_NAMED_CAPABILITIES => names.join(" "),
         many => format!("{many} of them"),
     }
 }
 
-/// Up to this many capabilities are listed by name.
-const FEW: usize = 6;
+/// Number of capabilities up to which they are listed by name.
+const MAX_NAMED_CAPABILITIES: usize = 6;
 
 fn system_calls(process: &Process, counters: &Counters) -> Item {
     let logged_only = count(counters, CALLS_FILTERED) == Some(0);

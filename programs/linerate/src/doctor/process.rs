@@ -11,7 +11,6 @@ pub(super) struct Process {
     pub(super) program: String,
     /// Its user.
     pub(super) uid: u32,
-    /// The capabilities that it has.
     pub(super) capabilities: CapabilitySet,
     /// The capabilities that it could gain by executing a program.
     pub(super) bounding: CapabilitySet,

@@ -19,8 +19,8 @@ use linerate_watch::{Ask, WatchError, Watchers};
 /// What is read for metrics.
 const EVERYTHING: Ask = Ask { counters: true, processes: true };
 
-/// How long a scrape waits for a daemon, the first time that it is late. Prometheus waits 10 s by default.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Time that a scrape waits for a daemon's answer, until it was late once. Prometheus waits 10 s by default.
+const DAEMON_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(clap::Args)]
 pub(super) struct MetricsArguments {
@@ -156,7 +156,7 @@ fn serve(listen: &Listen, beyond_this_host: bool, watcher: Watchers, content: &C
     let watcher = Mutex::new(watcher);
     let answer = |format| {
         let mut watcher = watcher.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        read(&mut watcher, Some(PATIENCE), content, format).map_err(|error| error.to_string())
+        read(&mut watcher, Some(DAEMON_TIMEOUT), content, format).map_err(|error| error.to_string())
     };
     let interruption = crate::cli::interruption().map_err(|error| error.message)?;
     http::serve(&listener, &interruption, &answer).map_err(|error| format!("cannot serve {where_}: {error}"))?;

@@ -11,7 +11,6 @@ pub(super) fn networks(file: &ConfigFile) -> Result<Vec<IpNet>, Error> {
     Ok(roster(file, Timestamp::now())?.networks())
 }
 
-/// The names of all clients.
 pub(super) fn client_names(file: &ConfigFile) -> Result<Vec<String>, Error> {
     let roster = roster(file, Timestamp::now())?;
     Ok(roster.clients().iter().map(|client| client.name.to_string()).collect())

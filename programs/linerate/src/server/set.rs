@@ -33,8 +33,8 @@ pub(crate) struct SetArguments {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// A wider network for the clients' addresses: it has to contain the one of before, or the server's address if there was
-    /// none; of a family that the tunnel lacks, the server gets its first address
+    /// A wider network for the clients' addresses: it must contain the present one, or the server's address if there is no
+    /// network. In a family that the tunnel lacks, the server gets the network's first address
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pool: Vec<IpNet>,
 
@@ -62,7 +62,7 @@ struct Done {
     /// Clients whose files name an endpoint that is no longer true.
     export_again: Vec<String>,
     notes: Vec<String>,
-    /// What the running tunnel does not do of what the file says.
+    /// Settings of the file that the running tunnel does not follow.
     unmet: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ struct Before {
     listen_port: Option<u16>,
     endpoint: Option<String>,
     clients: Vec<String>,
-    /// How many addresses the server had.
+    /// The number of the server's addresses.
     addresses: usize,
 }
 
@@ -174,7 +174,7 @@ fn notes(changes: &Changes, before: &Before, after: &ConfigFile, is_followed: bo
     }
     if after.contents.addresses.len() > before.addresses && !before.clients.is_empty() {
         notes.push(
-            "clients that are there keep their addresses; a client has both families once it is removed and added again"
+            "present clients keep their addresses; to give a client both families, remove it and add it again"
                 .to_owned(),
         );
     }
@@ -191,7 +191,8 @@ fn notes(changes: &Changes, before: &Before, after: &ConfigFile, is_followed: bo
     notes
 }
 
-/// What of the internet clients do not reach, or reach past the tunnel, with what was changed of their files.
+/// Returns warnings about parts of the internet that clients with the changed defaults do not reach, or reach past the
+/// tunnel.
 fn of_families(changes: &Changes, after: &ConfigFile, facts: &Facts) -> Result<Vec<String>, Error> {
     let is_about = |(setting, _): &(_, _)| [settings::CLIENT_DNS, settings::CLIENT_ALLOWED_IPS].contains(setting);
     if !changes.client_defaults.iter().any(is_about) {
@@ -211,11 +212,10 @@ fn keeps_ways(interface: &InterfaceName) -> bool {
 
 /// Which clients' files have an endpoint that is not true any more, and what to do.
 fn stale_files(clients: &[String], from: &str, to: &str) -> Option<String> {
-    /// More names are no help.
-    const NAMED: usize = 10;
+    const MAX_NAMES: usize = 10;
     let whose = match clients.len() {
         0 => return None,
-        1..=NAMED => clients.join(", "),
+        1..=MAX_NAMES => clients.join(", "),
         count => format!("all {count} clients"),
     };
     Some(format!(

@@ -16,8 +16,8 @@ use crate::other_program::ends;
 /// Milliseconds for its connection: TCP tries three times again within that.
 const CONNECT: &str = "8000";
 
-/// How long it may take beyond its time.
-const GRACE: Duration = Duration::from_secs(15);
+/// Time that iperf3 may take beyond the measurement itself.
+const EXTRA_TIME: Duration = Duration::from_secs(15);
 
 /// The most attempts at a measurement, and the pause between them. An iperf3 server serves one client at a time, and
 /// finishes a moment after its client, so it may refuse the next measurement.
@@ -137,7 +137,7 @@ fn once(address: IpAddr, arguments: &[&str], time: Duration, interruption: &Inte
         let _ = stdout.map(|stdout| stdout.take(LONGEST_OUTPUT).read_to_end(&mut printed));
         printed
     });
-    let in_time = ends(&mut child, time + GRACE, interruption);
+    let in_time = ends(&mut child, time + EXTRA_TIME, interruption);
     if !in_time {
         let _ = child.kill();
     }

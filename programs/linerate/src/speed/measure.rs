@@ -22,36 +22,37 @@ use crate::cli::{CliError, interruption};
 use crate::doctor::daemon;
 use crate::target::Target;
 
-/// Round trips at rest: as many, and so far apart; on a long way fewer, of which this is the least, in so much time.
-const AT_REST: usize = 50;
-const LEAST_AT_REST: usize = 10;
-const FEW: usize = 3;
-const INTERVAL: Duration = Duration::from_millis(10);
-const RESTING: Duration = Duration::from_secs(2);
+/// Round trips without load: at most this many, or on a slow path as many as fit into `MAX_IDLE_TIME`, but at least
+/// `MIN_IDLE_TRIPS`. Ends early if the first `MAX_UNANSWERED_TRIPS` are not answered.
+const MAX_IDLE_TRIPS: usize = 50;
+const MIN_IDLE_TRIPS: usize = 10;
+const MAX_UNANSWERED_TRIPS: usize = 3;
+const IDLE_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_IDLE_TIME: Duration = Duration::from_secs(2);
 
-/// How long an answer is waited for at rest; and at least, however short the way is: the processors may be busy.
-const PATIENCE: Duration = Duration::from_secs(1);
-const LEAST_PATIENCE: Duration = Duration::from_millis(200);
+/// Time to wait for an answer without load. The minimum allows for busy processors, however short the path is.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+const MIN_ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Beside a load they are further apart, and may be answered as much later: queues hold seconds.
+/// Under load, requests are further apart and may be answered much later: queues may hold seconds of traffic.
 const LOADED_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) const LATE: Duration = Duration::from_secs(3);
 
-/// Numbers of requests beside a load begin here: a late answer to one at rest is not taken for one of these.
+/// The first sequence number under load, so that a late answer to a request without load is not counted.
 const FIRST_LOADED: u16 = 1000;
 
-/// A load's queues take so long to fill, or so many round trips.
+/// Time for a load's queues to fill: this time or this many round trips, whichever is longer.
 const FILLING: Duration = Duration::from_millis(300);
 const FILLING_TRIPS: f64 = 10.0;
 
-/// The next connection would wait behind a load's queue: a request is answered so soon first, or one of so many is not.
+/// Time, and number of requests, to wait for a load's queues to drain, since the next connection would wait behind them.
 const SETTLED: Duration = Duration::from_secs(2);
 const SETTLING: usize = 5;
 
-/// The first request may have to wait for a handshake, which is tried again after 5 s.
+/// Time to wait for the first answer: the request may need a handshake, which is retried after 5 s.
 const HANDSHAKE: Duration = Duration::from_millis(5500);
 
-/// The datagrams that are counted: their bytes, how far apart at least, for how long.
+/// The measurement of lost datagrams: bytes per datagram, minimum interval, and duration.
 const DATAGRAM: usize = 500;
 const DATAGRAM_INTERVAL: Duration = Duration::from_micros(500);
 const DATAGRAMS: Duration = Duration::from_secs(1);
@@ -221,10 +222,11 @@ pub(super) fn measure(tunnel: &Status, target: &Target<'_>, seconds: u8, port: u
     let rest = at_rest(&answerer, target, &echo, watched)?;
     answerer.check()?;
     progress.step("packet sizes");
-    let patience = Duration::from_secs_f64(rest.trips.median.unwrap_or(100.0) * 3e-3).clamp(LEAST_PATIENCE, PATIENCE);
+    let timeout =
+        Duration::from_secs_f64(rest.trips.median.unwrap_or(100.0) * 3e-3).clamp(MIN_ANSWER_TIMEOUT, ANSWER_TIMEOUT);
     let passes = match rest.trips.answers {
         0 => None,
-        _ => largest(&echo, target.address.is_ipv6(), tunnel.mtu, patience).ok().flatten(),
+        _ => largest(&echo, target.address.is_ipv6(), tunnel.mtu, timeout).ok().flatten(),
     };
     // A path that swallows larger ones is said to do so, and measured with what passes.
     let narrow =
@@ -453,7 +455,7 @@ fn lost(
 /// A round trip of the request `number`, and a pause after it. The answer, if there was one in time.
 fn trip(echo: &Echo, number: u16, interval: Duration) -> Option<Duration> {
     let begin = Instant::now();
-    let answer = echo.round_trip(number, PATIENCE).ok().flatten();
+    let answer = echo.round_trip(number, ANSWER_TIMEOUT).ok().flatten();
     thread::sleep(interval.saturating_sub(begin.elapsed()));
     answer
 }
@@ -461,10 +463,13 @@ fn trip(echo: &Echo, number: u16, interval: Duration) -> Option<Duration> {
 fn resting_trips(echo: &Echo) -> Vec<Option<Duration>> {
     let begin = Instant::now();
     let mut trips = Vec::new();
-    let has_time = |trips: usize| trips < LEAST_AT_REST || begin.elapsed() < RESTING;
-    // Who does not answer at all is not asked fifty times.
-    while trips.len() < AT_REST && has_time(trips.len()) && (trips.len() < FEW || trips.iter().any(Option::is_some)) {
-        trips.push(trip(echo, trips.len() as u16, INTERVAL));
+    let has_time = |trips: usize| trips < MIN_IDLE_TRIPS || begin.elapsed() < MAX_IDLE_TIME;
+    // A peer that answers no request is not sent all fifty.
+    while trips.len() < MAX_IDLE_TRIPS
+        && has_time(trips.len())
+        && (trips.len() < MAX_UNANSWERED_TRIPS || trips.iter().any(Option::is_some))
+    {
+        trips.push(trip(echo, trips.len() as u16, IDLE_INTERVAL));
     }
     trips
 }
@@ -568,7 +573,7 @@ impl Progress {
 
     fn step(&self, what: &str) {
         if self.is_seen {
-            standard_error::write(format!("\r\x1b[Kmeasuring: {what}").as_bytes(), PATIENCE);
+            standard_error::write(format!("\r\x1b[Kmeasuring: {what}").as_bytes(), ANSWER_TIMEOUT);
         }
     }
 }
@@ -576,7 +581,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.is_seen {
-            standard_error::write(b"\r\x1b[K", PATIENCE);
+            standard_error::write(b"\r\x1b[K", ANSWER_TIMEOUT);
         }
     }
 }

@@ -9,8 +9,8 @@ use super::report::megabits;
 /// Bytes of IP and TCP headers in a segment, options included.
 const HEADERS: u32 = 52;
 
-/// From so few requests under load no queue is told.
-const ENOUGH: usize = 10;
+/// Requests under load below which no queue is diagnosed.
+const MIN_LOADED_REQUESTS: usize = 10;
 
 /// What bounds `way`. `allowed` is what the responder lets through, in bytes per second.
 pub(super) fn find(direction: Direction, way: &Way, at_rest: &Rest, mtu: u32, allowed: Option<u64>) -> Bottleneck {
@@ -30,7 +30,7 @@ pub(super) fn find(direction: Direction, way: &Way, at_rest: &Rest, mtu: u32, al
     let tcp = way.tcp.unwrap_or_default();
     let fragmented = [(Some(&way.here), Some(&at_rest.here)), (way.there.as_ref(), at_rest.there.as_ref())];
     let fragmented = fragmented.iter().filter_map(|(seen, before)| Some((*seen)?.fragmented_beyond(*before)));
-    let loaded = Some(way.under_load).filter(|trips| trips.requests >= ENOUGH);
+    let loaded = Some(way.under_load).filter(|trips| trips.requests >= MIN_LOADED_REQUESTS);
     let round_trips = at_rest.trips.median.zip(loaded.and_then(|trips| trips.tenth));
     Bottleneck::find(&Evidence {
         machines,

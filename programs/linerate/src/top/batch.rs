@@ -14,8 +14,8 @@ use super::format::{age, rate};
 use super::state::State;
 use super::{EVERYTHING, TopArguments};
 
-/// How long a daemon is waited for, the first time that it is late.
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(3));
+/// Time to wait for a daemon's answer, until it was late once.
+const DAEMON_TIMEOUT: Option<Duration> = Some(Duration::from_secs(3));
 
 /// Prints updates until a signal comes, nobody reads them any more, or the count is reached.
 pub(super) fn run(watcher: &mut Watchers, arguments: &TopArguments) -> Result<ExitCode, String> {
@@ -23,7 +23,7 @@ pub(super) fn run(watcher: &mut Watchers, arguments: &TopArguments) -> Result<Ex
     let mut state = State::new(arguments.delay);
     let mut left = arguments.updates;
     loop {
-        let view = watcher.poll(EVERYTHING, PATIENCE).map_err(|error| error.to_string())?;
+        let view = watcher.poll(EVERYTHING, DAEMON_TIMEOUT).map_err(|error| error.to_string())?;
         let text = if arguments.json { as_json(&view)? } else { as_table(&mut state, view) };
         if print(text.as_bytes())? != ExitCode::SUCCESS {
             // As with `| head`.

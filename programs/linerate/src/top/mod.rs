@@ -24,8 +24,8 @@ use terminal::Terminal;
 /// What is read for each update.
 const EVERYTHING: Ask = Ask { counters: true, processes: true };
 
-/// How long a daemon is waited for; keys wait as well.
-const PATIENCE: Option<Duration> = Some(Duration::from_millis(300));
+/// Time to wait for a daemon's answer. Short, because keys are not read meanwhile.
+const DAEMON_TIMEOUT: Option<Duration> = Some(Duration::from_millis(300));
 
 #[derive(clap::Args)]
 pub(super) struct TopArguments {
@@ -68,7 +68,7 @@ pub(super) fn main(arguments: &TopArguments) -> Result<ExitCode, String> {
         return Err("this is not a terminal; `linerate top --batch` prints updates one after the other".to_owned());
     }
     // Before the terminal is taken over, so that an error is seen.
-    let view = watcher.poll(EVERYTHING, PATIENCE).map_err(|error| error.to_string())?;
+    let view = watcher.poll(EVERYTHING, DAEMON_TIMEOUT).map_err(|error| error.to_string())?;
     let mut state = State::new(arguments.delay);
     state.update(view);
     let mut terminal = Terminal::open().map_err(|error| format!("cannot use the terminal: {error}"))?;
@@ -108,7 +108,7 @@ fn watch(
                 // After a suspension no updates are made up for.
                 next = now + arguments.delay;
             }
-            let view = watcher.poll(EVERYTHING, PATIENCE).map_err(|error| error.to_string())?;
+            let view = watcher.poll(EVERYTHING, DAEMON_TIMEOUT).map_err(|error| error.to_string())?;
             state.update(view);
             left = left.map(|left| left - 1);
         }

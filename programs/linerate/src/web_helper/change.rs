@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &[String]) -> Result<Zeroizing<Vec<u8>>, String> {
     })
 }
 
-/// The file of the only client that was added, and its name.
+/// Returns the name and the text of the added client's file.
 fn file(output: &[u8]) -> Option<(String, Zeroizing<String>)> {
     let mut added: Value = serde_json::from_slice(output).ok()?;
     let added = added.get_mut(0)?;

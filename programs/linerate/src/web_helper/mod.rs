@@ -34,10 +34,10 @@ use zeroize::Zeroizing;
 use self::tunnels::Tunnels;
 use crate::client;
 
-/// How long a line may take to come and to go.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for reading a request, and for writing its answer.
+const LINE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A helper that systemd started at a request ends after this long without another.
+/// Idle time after which a helper that systemd started for a request ends.
 const IDLE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 #[derive(clap::Args)]
@@ -160,8 +160,8 @@ impl Helper {
             return Err(format!("user {} is not answered", from.uid.as_raw()));
         }
         stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+            .set_read_timeout(Some(LINE_TIMEOUT))
+            .and_then(|()| stream.set_write_timeout(Some(LINE_TIMEOUT)))
             .map_err(failed)?;
         let mut line = String::new();
         let most = u64::try_from(LONGEST_REQUEST).unwrap_or(u64::MAX);

@@ -72,9 +72,9 @@ struct Named {
     /// In the order of the file.
     line: usize,
     name: Option<String>,
-    /// To sort by.
+    /// The name in the form in which names are sorted.
     folded: String,
-    /// The texts in which a filter is searched, a line each.
+    /// The searchable texts, one a line.
     searched: String,
     addresses: Vec<IpNet>,
     client: Option<Client>,
@@ -344,7 +344,7 @@ impl Row<'_> {
         self.live?.endpoint.as_ref().map(endpoint::text)
     }
 
-    /// Whether the name, the note, an address or the key has the text, which is [`searchable`].
+    /// Whether the name, the note, an address or the key contains `filter`, which must be in its [`searchable`] form.
     fn has(&self, filter: &str) -> bool {
         filter.is_empty()
             || self.named.is_some_and(|named| named.searched.contains(filter))

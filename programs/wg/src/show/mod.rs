@@ -24,9 +24,8 @@ use rustix::io::Errno;
 use crate::keys;
 use linerate_cli::{eprint_line, print};
 
-/// One value of each tunnel or peer.
+/// One value of each tunnel or peer. The variants have no comments, because clap would print them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-#[allow(missing_docs, reason = "their names are `wg`'s, and clap would print more about them")]
 pub enum Field {
     PublicKey,
     PrivateKey,

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with
 use super::sources;
 use crate::cli::CliError;
 
-/// Whether iptables drops packets of a chain that no rule accepts.
+/// Whether a chain of iptables drops packets that no rule accepts.
 pub(super) fn drops_unless_accepted(chain: &str) -> bool {
     let rules = printed("iptables-save", "filter").unwrap_or_default();
     let mut lines = rules.lines();
@@ -21,7 +21,7 @@ pub(super) fn drops_unless_accepted(chain: &str) -> bool {
     lines.any(|line| line.starts_with(&policy) || line == drop || line.starts_with(&reject))
 }
 
-/// The interfaces of the default routes, and the other interfaces that have addresses, without `own`.
+/// Returns the interfaces of the default routes, and the other interfaces that have addresses, without `own`.
 pub(super) fn interfaces(own: Option<&str>) -> Result<(Vec<String>, Vec<String>), CliError> {
     let (uplinks, mut networks) = server::interfaces()?;
     networks.retain(|name| Some(name.as_str()) != own);

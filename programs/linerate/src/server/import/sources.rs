@@ -21,7 +21,7 @@ const FILES_MAX: usize = 50_000;
 /// The largest file, and the most bytes of all together.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 const BYTES_MAX: u64 = 128 << 20;
-/// The largest file with a key.
+/// Maximum size of a file with a key.
 const KEY_BYTES_MAX: u64 = 4096;
 /// How deep a folder is searched.
 const DEPTH_MAX: usize = 4;
@@ -54,8 +54,8 @@ pub(super) fn read(paths: &[PathBuf], interruption: &Interruption) -> Result<Inp
     Ok(input)
 }
 
-/// Adds the files that commands of the tunnels' files set keys from, where they can be read: those commands are run by
-/// root, so they lead to nothing that root would not use.
+/// Adds the key files that the tunnels' commands name, if they can be read. Root runs those commands, so it trusts the
+/// paths.
 pub(super) fn add_key_files(input: &mut Input) {
     for path in input.missing_key_files() {
         let path = PathBuf::from(path);
@@ -64,7 +64,7 @@ pub(super) fn add_key_files(input: &mut Input) {
             && path.is_absolute()
             && file.metadata().is_ok_and(|file| file.is_file() && file.len() <= KEY_BYTES_MAX)
         {
-            // What cannot be read is missed where it is needed.
+            // A file that cannot be read matters only if its key is needed, and is reported there.
             let _ = add(&path, OwnedFd::from(file), input, &mut 0);
         }
     }
@@ -101,7 +101,7 @@ fn folder(
         // Of links only those to files are of interest, and the kernel decides where they may lead.
         let is_folder = entry.file_type().map_err(failed)?.is_dir();
         let Some(name) = name.to_str().filter(|name| *name == ".env" || !name.starts_with('.')) else { continue };
-        // wireguard-ui 0.5 makes a folder of this name, and older ones a file with passwords; nothing in it is of use.
+        // wireguard-ui 0.5 makes a folder of this name, older versions a file with passwords; the import needs neither.
         if name == "users.json" {
             continue;
         }

@@ -23,9 +23,8 @@ use crate::other_program::ends;
 
 /// The user and group of nobody on Linux (the kernel's overflow IDs).
 const NOBODY: u32 = 65534;
-/// How long a query may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The most that it may print.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum size of a query's output, in bytes.
 const OUTPUT_MAX: u64 = 128 << 20;
 
 /// The tables of all databases that are among the files.
@@ -115,7 +114,7 @@ fn output(mut child: Child, interruption: &Interruption) -> Result<(Buffer, Stri
         let _ = stderr.take(1 << 12).read_to_string(&mut said);
         (printed, said)
     });
-    let in_time = ends(&mut child, PATIENCE, interruption);
+    let in_time = ends(&mut child, QUERY_TIMEOUT, interruption);
     if !in_time {
         let _ = child.kill();
     }

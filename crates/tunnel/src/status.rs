@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use linerate_control::client::{self, TunnelClient};
 use linerate_control::endpoint;
 use linerate_control::interface::InterfaceName;
+use linerate_control::kernel;
 use linerate_control::keys::PublicKey;
 use linerate_control::printable::for_people;
 use linerate_control::uapi::client::ClientError;
@@ -157,10 +158,12 @@ pub enum Health {
 /// # Errors
 /// There is no such tunnel, or the host cannot be read.
 pub fn status(interface: Option<&str>) -> Result<Vec<Status>, Error> {
-    let mut names = client::names(socket::DIRECTORY.as_ref()).map_err(|error| match error.as_io() {
+    let cannot_list = |error: ClientError| match error.as_io() {
         Some(error) if is_denied(error) => not_allowed(socket::DIRECTORY),
         _ => Error::CannotQuery(format!("cannot list tunnels: {error}")),
-    })?;
+    };
+    let daemons = client::daemon_interfaces(socket::DIRECTORY.as_ref()).map_err(cannot_list)?;
+    let mut names = kernel::interfaces().map_err(|error| cannot_list(error.into()))?;
     let ledgers = ledger::interfaces(ledger::directory());
     // Users other than root see the daemons only.
     let is_hidden = matches!(&ledgers, Err(LedgerError::Io { error, .. }) if is_denied(error));
@@ -171,6 +174,11 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Status>, Error> {
     names.dedup();
     names.retain(|name| interface.is_none_or(|interface| name == interface));
     match interface {
+    // A tunnel that was brought up has the name of its ledger, which is that of its socket, whatever its interface is called.
+    let has_ledger = |name: &str| names.iter().any(|known| known == name);
+    let others: Vec<String> =
+        daemons.into_iter().filter(|(socket, _)| !has_ledger(socket)).map(|(_, now)| now).collect();
+    names.extend(others);
         _ if names.is_empty() && is_hidden => return Err(not_allowed(ledger::DIRECTORY)),
         Some(argument) if names.is_empty() => {
             let name = argument.strip_suffix(".conf").and_then(|path| path.rsplit('/').next());
@@ -228,7 +236,7 @@ fn not_allowed(directory: &str) -> Error {
 
 fn of(name: &str, state: &HostState, now: Duration) -> Status {
     let ledger = name.parse().ok().and_then(|name| ledger::read(ledger::directory(), &name).ok().flatten());
-    let (implementation, device, reason) = match ask(name) {
+    let (implementation, device, reason) = match ask(name, ledger.is_some()) {
         Ok((implementation, device)) => (implementation, device, None),
         Err(error) if is_absence(&error) => (RunBy::Gone, DeviceState::default(), None),
         Err(error) if error.as_io().is_some_and(is_denied) => {
@@ -254,7 +262,7 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         hook_failed: ledger.as_ref().is_some_and(|ledger| ledger.hook_failed),
         link_down: link.is_some_and(|link| !link.up),
         no_private_key: device.private_key.is_none() && !device.peers.is_empty(),
-        not_listening: implementation == RunBy::Daemon && is_not_listening(name),
+        not_listening: implementation == RunBy::Daemon && is_not_listening(name, ledger.is_some()),
         misplaced: match &place {
             Place::Renamed(_) | Place::Replaced => true,
             // A hook may have moved it, after which there is nothing here.
@@ -298,22 +306,28 @@ fn gateway_devices(ledger: &Ledger) -> Vec<String> {
 }
 
 /// The state of a tunnel, and what runs it.
-fn ask(name: &str) -> Result<(RunBy, DeviceState), ClientError> {
-    let mut tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), name)?;
+fn ask(name: &str, has_ledger: bool) -> Result<(RunBy, DeviceState), ClientError> {
+    let mut tunnel = open(name, has_ledger)?;
     let implementation = if matches!(tunnel, TunnelClient::Kernel(_)) { RunBy::Kernel } else { RunBy::Daemon };
     Ok((implementation, tunnel.get()?))
 }
 
 /// Whether a daemon reports that it has no port. Only linerated does. Others close the connection after an unknown
 /// request, so this uses a separate one.
-fn is_not_listening(name: &str) -> bool {
-    let counters = TunnelClient::open(socket::DIRECTORY.as_ref(), name).ok().and_then(|mut tunnel| tunnel.stats().ok());
+fn is_not_listening(name: &str, has_ledger: bool) -> bool {
+    let counters = open(name, has_ledger).ok().and_then(|mut tunnel| tunnel.stats().ok());
     counters.is_some_and(|counters| counters.iter().any(|(name, value)| name == NOT_LISTENING && *value > 0))
 }
 
 /// Whether an error means that there is no tunnel: no daemon listens, and the kernel module has none.
 pub fn is_absence(error: &ClientError) -> bool {
     let Some(error) = error.as_io() else { return false };
+/// Opens a tunnel that has a ledger by the name of its socket, and others by that of their interfaces.
+fn open(name: &str, has_ledger: bool) -> Result<TunnelClient, ClientError> {
+    let directory = socket::DIRECTORY.as_ref();
+    if has_ledger { TunnelClient::open(directory, name) } else { TunnelClient::of_interface(directory, name) }
+}
+
     let of_kernel = [Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT];
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
         || Errno::from_io_error(error).is_some_and(|errno| of_kernel.contains(&errno))

@@ -207,14 +207,14 @@ fn file(status: &Status) -> Option<ConfigFile> {
 
 /// The daemon's process, if it is of this PID namespace.
 pub(super) fn daemon(name: &str) -> Option<u32> {
-    let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), name).ok()?;
+    let tunnel = TunnelClient::of_interface(Path::new(socket::DIRECTORY), name).ok()?;
     peer(tunnel.closed()?).ok()?
 }
 
 /// The device's state, and the daemon's counters if it has any.
 fn ask(name: &str) -> Result<(DeviceState, BTreeMap<String, u64>), String> {
     let directory = Path::new(socket::DIRECTORY);
-    let open = || TunnelClient::open(directory, name);
+    let open = || TunnelClient::of_interface(directory, name);
     let device =
         open().and_then(|mut tunnel| tunnel.get()).map_err(|error| linerate_wg::show::inaccessible(name, &error))?;
     // Other daemons close the connection, so this uses a separate one.

@@ -6,6 +6,7 @@ source "$(dirname "$0")/tunnel-files.bash"
 
 hosts_with_files
 host b
+key other
 # The kernel gives a link its link-local address when it likes.
 settled() { state | sed -e 's| fe80::[^ ]*||' -e 's| *$||' -e '/^\(local \|multicast \|anycast \)\?\(fe80\|ff00\):/d'; }
 stays() { # WHO VERB NAME WORDS : refused, and nothing has changed
@@ -84,9 +85,25 @@ for who in linerate wg-quick; do
   pings b 10.9.0.2
   good linerate status wg1 --check
   said "status" "its interface was moved to another network namespace \(b\)"
-  stays linerate reload wg1 "was moved"
   stays $who up wg1 "was moved"
+  say "$who: a reload reaches its daemon, and does not touch what the hook has set up"
+  cp /etc/wireguard/wg1.conf "$WORK/wg1.conf"
+  good linerate reload wg1
+  printf '%s\n' "PersistentKeepalive = 25" "[Peer]" "PublicKey = $(public other)" "AllowedIPs = 10.9.0.7/32" >>/etc/wireguard/wg1.conf
+  good linerate reload wg1
+  expect "peers" 2 "$(on b wg show wg1 peers | wc -l)"
+  expect "keepalive" 25 "$(of_peer b wg1 persistent-keepalive h2 2)"
   pings b 10.9.0.2
+  say "$who: what asks more of the host is not done by half"
+  sed 's|10.9.0.7/32|10.20.0.0/24|' -i /etc/wireguard/wg1.conf
+  stays linerate reload wg1 "was moved to another network namespace \(b\); \`linerate down wg1\` takes it down, and \`linerate up wg1\`"
+  expect "peers" 10.9.0.7/32 "$(of_peer b wg1 allowed-ips other 2)"
+  good linerate down wg1
+  ended
+  good $who up wg1
+  expect "peers" 10.20.0.0/24 "$(of_peer b wg1 allowed-ips other 2)"
+  pings b 10.9.0.2
+  cp "$WORK/wg1.conf" /etc/wireguard/wg1.conf
   down $who
 
   say "$who: moved by PreUp, or renamed: there is nothing to set up, and nothing stays"

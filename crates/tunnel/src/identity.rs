@@ -5,6 +5,7 @@
 //! [`Identity`] is what a ledger remembers, [`place`] compares that with what is there, and each command asks it before it
 //! changes anything.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use linerate_control::interface::InterfaceName;
+use linerate_control::kernel::KernelClient;
 use linerate_control::uapi::client::DaemonClient;
 use linerate_control::uapi::socket;
 use linerate_host::state::Link;
@@ -21,8 +23,9 @@ use linerate_netio::namespace::NetworkNamespace;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::ledger::{self, Ledger};
-use crate::snapshot;
+use crate::ledger::{self, Ledger, LedgerHead};
+use crate::read::ConfigFile;
+use crate::{foreign, snapshot};
 
 /// What tells a tunnel from others of its name. A ledger of an earlier version has none of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,11 +73,7 @@ impl Identity {
 
     /// The beginning of a command in its network namespace.
     fn way(&self) -> String {
-        match self.network.and_then(find) {
-            Some(Network::Named(name)) => format!("ip netns exec {name}"),
-            Some(Network::Process(pid)) => format!("nsenter --net=/proc/{pid}/ns/net"),
-            None => "nsenter --net=...".to_owned(),
-        }
+        self.network.and_then(find).map_or_else(|| "nsenter --net=...".to_owned(), |network| network.way())
     }
 
     /// Whether the file at the socket's path is that of another daemon.
@@ -114,7 +113,7 @@ pub(crate) enum Place {
     OtherNetwork,
     /// Its interface has another name.
     Renamed(String),
-    /// Its daemon runs, and its interface is in another network namespace.
+    /// It runs, and its interface is in another network namespace.
     Moved,
     /// Another daemon, or another interface, has its name.
     Replaced,
@@ -133,22 +132,49 @@ struct Seen {
     name: Option<String>,
     /// The socket on which a daemon answers.
     socket: Option<SocketId>,
+    /// Whether the kernel runs the tunnel in another network namespace.
+    is_elsewhere: bool,
 }
 
 /// Where the tunnel of `ledger` is, on a host with these `links`.
 pub(crate) fn place(ledger: &Ledger, links: &[Link]) -> Place {
     let Ok(interface) = ledger.spec.interface.parse::<InterfaceName>() else { return Place::Here };
+    place_of(&interface, ledger.implementation, ledger.index, &ledger.identity, links)
+}
+
+/// As [`of`], by the head of a ledger.
+///
+/// # Errors
+/// The host cannot be read.
+pub(crate) fn of_head(interface: &InterfaceName, ledger: &LedgerHead) -> Result<Place, Error> {
+    let links = snapshot::open()?.links().map_err(Error::Snapshot)?;
+    Ok(place_of(interface, ledger.implementation, ledger.index, &ledger.identity, &links))
+}
+
+fn place_of(
+    interface: &InterfaceName,
+    implementation: Implementation,
+    index: Option<u32>,
+    identity: &Identity,
+    links: &[Link],
+) -> Place {
     let own = own_network();
     // Tunnels only: the number of an interface that is gone may be another's after a restart of a container.
     let with_index = |index| links.iter().find(|link| link.index == index && (link.tun || link.wireguard));
-    let seen = Seen {
+    let mut seen = Seen {
         network: own,
-        is_network_there: ledger.identity.is_elsewhere(own) && ledger.identity.network.and_then(find).is_some(),
-        index: named_link(links, &interface).map(|link| link.index),
-        name: ledger.index.and_then(with_index).map(|link| link.name.clone()),
-        socket: answering(&interface),
+        is_network_there: identity.is_elsewhere(own) && identity.network.and_then(find).is_some(),
+        index: named_link(links, interface).map(|link| link.index),
+        name: index.and_then(with_index).map(|link| link.name.clone()),
+        socket: answering(interface),
+        is_elsewhere: false,
     };
-    placed(ledger.implementation, ledger.index, &ledger.identity, &seen)
+    if implementation == Implementation::Kernel
+        && matches!(placed(implementation, index, identity, &seen), Place::Gone | Place::Replaced)
+    {
+        seen.is_elsewhere = kernel_tunnel_elsewhere(interface).is_some();
+    }
+    placed(implementation, index, identity, &seen)
 }
 
 /// Where the tunnel of `ledger` is, on this host.
@@ -174,6 +200,8 @@ fn placed(implementation: Implementation, index: Option<u32>, identity: &Identit
         _ if is_own_link => Place::Here,
         Some(_) if is_own_socket => renamed().unwrap_or(Place::Moved),
         Some(_) => renamed().unwrap_or(if seen.index.is_some() { Place::Replaced } else { Place::Moved }),
+        // The index may have changed: it is another namespace's.
+        None if seen.is_elsewhere => Place::Moved,
         None => renamed().unwrap_or(if seen.index.is_some() { Place::Replaced } else { Place::Gone }),
     }
 }
@@ -219,8 +247,10 @@ impl Place {
     /// Why a command has to leave the tunnel alone, if it has to: where the tunnel is, and what to do.
     pub(crate) fn refusal(&self, ledger: &Ledger, purpose: Purpose) -> Option<Error> {
         let name = &ledger.spec.interface;
-        let said = self.description(ledger)?;
-        let back_up = format!("`linerate down {name}` takes it down, and `linerate up {name}` then brings it up here");
+        let said = self.description(name, &ledger.identity)?;
+        let back_up = format!(
+            "`linerate down {name}` takes it down, and `linerate up {name}` then brings it up as its file says, hooks included"
+        );
         let remedy = match (self, purpose) {
             (Self::OtherNetwork, Purpose::Up) => format!(
                 "take it down there, or give this one another name: two tunnels of one name need a /run each. It is as it \
@@ -246,13 +276,13 @@ impl Place {
     }
 
     /// Where the tunnel is, as the end of a sentence about it; `None` if it is here, or gone.
-    pub(crate) fn description(&self, ledger: &Ledger) -> Option<String> {
+    pub(crate) fn description(&self, interface: &str, identity: &Identity) -> Option<String> {
         match self {
             Self::Here | Self::Gone | Self::NetworkGone => None,
-            Self::OtherNetwork => Some(format!("belongs to another network namespace{}", ledger.identity.at())),
+            Self::OtherNetwork => Some(format!("belongs to another network namespace{}", identity.at())),
             Self::Renamed(new) => Some(format!("runs, and its interface is called {new}")),
             Self::Moved => {
-                let at = holder_of(&ledger.spec.interface).map_or_else(String::new, |name| format!(" ({name})"));
+                let at = holder_of(interface).map_or_else(String::new, |name| format!(" ({name})"));
                 Some(format!("runs, and its interface was moved to another network namespace{at}"))
             }
             Self::Replaced => Some("is run by another program than the daemon that `linerate up` started".to_owned()),
@@ -261,11 +291,21 @@ impl Place {
 }
 
 /// How a network namespace can be reached.
-enum Network {
+pub(crate) enum Network {
     /// `ip netns` has a name for it.
     Named(String),
     /// A process is in it.
     Process(u32),
+}
+
+impl Network {
+    /// The beginning of a command in it.
+    pub(crate) fn way(&self) -> String {
+        match self {
+            Self::Named(name) => format!("ip netns exec {name}"),
+            Self::Process(pid) => format!("nsenter --net=/proc/{pid}/ns/net"),
+        }
+    }
 }
 
 impl std::fmt::Display for Network {
@@ -291,31 +331,51 @@ fn inode(path: &Path) -> Option<u64> {
 /// The network namespace of this inode, if it exists as far as this process can see.
 fn find(network: u64) -> Option<Network> {
     let is_it = |path: &Path| inode(path) == Some(network);
-    if let Some((name, _)) = named().into_iter().find(|(_, path)| is_it(path)) {
-        return Some(Network::Named(name));
-    }
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    let mut pids: Vec<u32> = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    pids.sort_unstable();
-    let is_in_it = |pid: &u32| is_it(format!("/proc/{pid}/ns/net").as_ref());
-    pids.into_iter().find(is_in_it).map(Network::Process)
+    let by_name = named().into_iter().find(|(_, path)| is_it(path)).map(|(network, _)| network);
+    by_name.or_else(|| of_processes().find(|(_, path)| is_it(path)).map(|(network, _)| network))
 }
 
 /// The namespaces that have names, with the file of each.
-fn named() -> Vec<(String, PathBuf)> {
+fn named() -> Vec<(Network, PathBuf)> {
     let entries = fs::read_dir(NAMED).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some((entry.file_name().to_str()?.to_owned(), entry.path()))).collect()
+    entries.filter_map(|entry| Some((Network::Named(entry.file_name().to_str()?.to_owned()), entry.path()))).collect()
 }
 
-/// The name of a network namespace that has an interface of this name, other than that of this process.
-fn holder_of(interface: &str) -> Option<String> {
-    let own = own_network();
-    let has_it = |path: &Path| {
+/// The namespaces of all processes, the oldest process first.
+fn of_processes() -> impl Iterator<Item = (Network, PathBuf)> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids.into_iter().map(|pid| (Network::Process(pid), format!("/proc/{pid}/ns/net").into()))
+}
+
+/// The network namespace, other than that of this process, in which `is_it` is true.
+fn elsewhere(is_it: impl Fn() -> bool + Sync) -> Option<Network> {
+    let mut seen: HashSet<u64> = own_network().into_iter().collect();
+    let all = named().into_iter().chain(of_processes());
+    let mut others = all.filter(|(_, path)| inode(path).is_some_and(|network| seen.insert(network)));
+    let is_there = |path: &Path| {
         let network = File::open(path).and_then(|file| NetworkNamespace::from_fd(file.into()));
-        network.and_then(|network| network.inside(|| index_of(interface))).is_ok()
+        network.and_then(|network| network.inside(|| Ok(is_it()))).is_ok_and(|is_there| is_there)
     };
-    let others = named().into_iter().filter(|(_, path)| inode(path) != own);
-    others.into_iter().find(|(_, path)| has_it(path)).map(|(name, _)| name)
+    others.find(|(_, path)| is_there(path)).map(|(network, _)| network)
+}
+
+/// Another network namespace that has an interface of this name.
+fn holder_of(interface: &str) -> Option<Network> {
+    elsewhere(|| index_of(interface).is_ok())
+}
+
+/// Another network namespace in which the kernel runs the tunnel of this name that was brought up here. Its private key
+/// tells it from others.
+pub(crate) fn kernel_tunnel_elsewhere(interface: &InterfaceName) -> Option<Network> {
+    let text = ledger::read_file(ledger::directory(), interface).ok().flatten()?;
+    let file = ConfigFile::of(PathBuf::new(), interface.clone(), text);
+    let wanted = file.loaded().ok()?;
+    elsewhere(|| {
+        let device = KernelClient::open(interface.as_str()).and_then(|mut tunnel| tunnel.get());
+        device.is_ok_and(|device| foreign::is_of_file(&device, &wanted))
+    })
 }
 
 /// The socket file of `interface`.
@@ -426,6 +486,7 @@ mod tests {
             index: Some(4),
             name: Some("wg0".to_owned()),
             socket: Some(OURS),
+            is_elsewhere: false,
         };
         assert_eq!(of_daemon(&here), Place::Here);
         let frozen_or_out_of_reach = Seen { socket: None, ..here.clone() };
@@ -448,6 +509,24 @@ mod tests {
         assert_eq!(of_daemon(&container_started_again), Place::NetworkGone);
     }
 
+    #[test]
+    fn a_tunnel_of_the_kernel_is_found_in_another_network_namespace() {
+        let of_kernel =
+            |seen: &Seen| placed(Implementation::Kernel, Some(4), &Identity { network: Some(1), socket: None }, seen);
+        let gone = Seen { network: Some(1), is_network_there: true, ..Seen::default() };
+        assert_eq!(of_kernel(&gone), Place::Gone);
+        let moved = Seen { is_elsewhere: true, ..gone.clone() };
+        assert_eq!(of_kernel(&moved), Place::Moved);
+        let moved_and_name_reused = Seen { index: Some(9), ..moved.clone() };
+        assert_eq!(of_kernel(&moved_and_name_reused), Place::Moved);
+        let moved_and_index_reused = Seen { name: Some("wg9".to_owned()), ..moved.clone() };
+        assert_eq!(of_kernel(&moved_and_index_reused), Place::Moved);
+        let a_daemon_has_its_name = Seen { socket: Some(OURS), ..moved };
+        assert_eq!(of_kernel(&a_daemon_has_its_name), Place::Replaced);
+        let here = Seen { index: Some(4), name: Some("wg0".to_owned()), ..gone };
+        assert_eq!(of_kernel(&here), Place::Here);
+    }
+
     proptest! {
         #[test]
         fn a_tunnel_that_runs_is_never_taken_for_one_that_is_gone(
@@ -456,7 +535,7 @@ mod tests {
             index in proptest::option::of(3..6u32),
             name in proptest::option::of("wg[0-9]"),
         ) {
-            let seen = Seen { network: Some(network), is_network_there, index, name, socket: Some(OURS) };
+            let seen = Seen { network: Some(network), is_network_there, index, name, socket: Some(OURS), ..Seen::default() };
             prop_assert!(!matches!(of_daemon(&seen), Place::Gone | Place::NetworkGone | Place::Replaced));
         }
 
@@ -466,7 +545,7 @@ mod tests {
             index in proptest::option::of(3..6u32),
             name in proptest::option::of("wg[0-9]"),
         ) {
-            let seen = Seen { network: Some(1), is_network_there, index, name, socket: Some(ANOTHER) };
+            let seen = Seen { network: Some(1), is_network_there, index, name, socket: Some(ANOTHER), ..Seen::default() };
             prop_assert_eq!(of_daemon(&seen), Place::Replaced);
         }
 
@@ -476,7 +555,7 @@ mod tests {
             socket in proptest::option::of(Just(OURS)),
         ) {
             let name = index.filter(|index| *index == 4).map(|_| "wg0".to_owned());
-            let seen = Seen { network: Some(1), is_network_there: true, index, name, socket };
+            let seen = Seen { network: Some(1), is_network_there: true, index, name, socket, ..Seen::default() };
             let place = placed(Implementation::Daemon, Some(4), &Identity::default(), &seen);
             let expected = match (index, socket) {
                 (Some(4), _) => Place::Here,

@@ -269,7 +269,7 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
             Place::Moved => ledger.as_ref().is_some_and(|ledger| !plan::lost(&ledger.in_force(), state).is_empty()),
             _ => false,
         },
-        place: ledger.as_ref().and_then(|ledger| place.description(ledger)),
+        place: ledger.as_ref().and_then(|ledger| place.description(name, &ledger.identity)),
         lost: here.map_or_else(Vec::new, |ledger| lost(ledger, answered.then_some(&device), state)),
         bypassed: here.map_or_else(Vec::new, |ledger| bypassed(ledger, state)),
         supervisor: name.parse().map_or_else(|_| Vec::new(), |name| ledger::troubles(ledger::directory(), &name)),

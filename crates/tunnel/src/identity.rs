@@ -151,6 +151,35 @@ pub(crate) fn of_head(interface: &InterfaceName, ledger: &LedgerHead) -> Result<
     Ok(place_of(interface, ledger.implementation, ledger.index, &ledger.identity, &links))
 }
 
+/// Tells where a tunnel is, again and again, at little cost: its ledger is read when that has changed, and its daemon is
+/// asked for only if its interface is not here.
+#[derive(Default)]
+pub struct Whereabouts {
+    /// The ledger's inode and the time of its last change.
+    stamp: Option<(u64, i64, i64)>,
+    recorded: Option<(Implementation, Option<u32>, Identity)>,
+}
+
+impl Whereabouts {
+    /// Where the tunnel is, as the end of a sentence about it; `None` if it is here under its name, or nothing is known.
+    pub fn of(&mut self, interface: &InterfaceName) -> Option<String> {
+        let file = fs::metadata(ledger::directory().join(format!("{interface}.json"))).ok();
+        let stamp = file.map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
+        if stamp != self.stamp {
+            let ledger = ledger::read_head(ledger::directory(), interface).ok().flatten();
+            self.recorded = ledger.map(|ledger| (ledger.implementation, ledger.index, ledger.identity));
+            self.stamp = stamp;
+        }
+        let (implementation, index, identity) = self.recorded.as_ref()?;
+        let is_here = index.is_some() && *index == index_of(interface.as_str()).ok();
+        if is_here && !identity.is_of_other_network() {
+            return None;
+        }
+        let links = snapshot::open().ok()?.links().ok()?;
+        place_of(interface, *implementation, *index, identity, &links).description(interface.as_str(), identity)
+    }
+}
+
 fn place_of(
     interface: &InterfaceName,
     implementation: Implementation,

@@ -23,7 +23,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::identity::{self, Place};
+pub use crate::identity::Whereabouts;
+use crate::identity::{self, Place, Purpose};
 use crate::ledger::{self, Ledger, LedgerError};
 use crate::read::{self, ConfigFile};
 use crate::snapshot;
@@ -65,6 +66,9 @@ pub struct Status {
     /// Where the tunnel is, if it is not here under its name, as the end of a sentence about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
+    /// Why it cannot be examined here, and what to do.
+    #[serde(skip)]
+    pub unexamined: Option<String>,
     /// Its interface has another name, another program has its name, or it was moved and what it has set here is in vain.
     #[serde(skip)]
     pub misplaced: bool,
@@ -170,15 +174,15 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Status>, Error> {
     let ledgers =
         if is_hidden { Ok(Vec::new()) } else { ledgers.map_err(|error| Error::CannotQuery(error.to_string())) }?;
     names.extend(ledgers.iter().map(InterfaceName::to_string));
-    names.sort();
-    names.dedup();
-    names.retain(|name| interface.is_none_or(|interface| name == interface));
-    match interface {
     // A tunnel that was brought up has the name of its ledger, which is that of its socket, whatever its interface is called.
     let has_ledger = |name: &str| names.iter().any(|known| known == name);
     let others: Vec<String> =
         daemons.into_iter().filter(|(socket, _)| !has_ledger(socket)).map(|(_, now)| now).collect();
     names.extend(others);
+    names.sort();
+    names.dedup();
+    names.retain(|name| interface.is_none_or(|interface| name == interface));
+    match interface {
         _ if names.is_empty() && is_hidden => return Err(not_allowed(ledger::DIRECTORY)),
         Some(argument) if names.is_empty() => {
             let name = argument.strip_suffix(".conf").and_then(|path| path.rsplit('/').next());
@@ -270,10 +274,23 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
             _ => false,
         },
         place: ledger.as_ref().and_then(|ledger| place.description(name, &ledger.identity)),
+        unexamined: ledger.as_ref().and_then(|ledger| unexamined(ledger, &place, link.is_some())),
         lost: here.map_or_else(Vec::new, |ledger| lost(ledger, answered.then_some(&device), state)),
         bypassed: here.map_or_else(Vec::new, |ledger| bypassed(ledger, state)),
         supervisor: name.parse().map_or_else(|_| Vec::new(), |name| ledger::troubles(ledger::directory(), &name)),
         peers: peers(&device, &file_only, now),
+    }
+}
+
+/// Why a tunnel cannot be examined here, and what to do. One that was moved here from its own network namespace can be.
+fn unexamined(ledger: &Ledger, place: &Place, has_link: bool) -> Option<String> {
+    let name = &ledger.spec.interface;
+    match place {
+        Place::OtherNetwork if has_link => None,
+        Place::Moved => {
+            place.description(name, &ledger.identity).map(|place| format!("{name} {place}: run this command there"))
+        }
+        place => place.refusal(ledger, Purpose::Change("doctor")).map(|why| why.to_string()),
     }
 }
 
@@ -305,6 +322,12 @@ fn gateway_devices(ledger: &Ledger) -> Vec<String> {
     last.flatten().map_or_else(Vec::new, |open| open.devices.clone())
 }
 
+/// Opens a tunnel that has a ledger by the name of its socket, and others by that of their interfaces.
+fn open(name: &str, has_ledger: bool) -> Result<TunnelClient, ClientError> {
+    let directory = socket::DIRECTORY.as_ref();
+    if has_ledger { TunnelClient::open(directory, name) } else { TunnelClient::of_interface(directory, name) }
+}
+
 /// The state of a tunnel, and what runs it.
 fn ask(name: &str, has_ledger: bool) -> Result<(RunBy, DeviceState), ClientError> {
     let mut tunnel = open(name, has_ledger)?;
@@ -322,12 +345,6 @@ fn is_not_listening(name: &str, has_ledger: bool) -> bool {
 /// Whether an error means that there is no tunnel: no daemon listens, and the kernel module has none.
 pub fn is_absence(error: &ClientError) -> bool {
     let Some(error) = error.as_io() else { return false };
-/// Opens a tunnel that has a ledger by the name of its socket, and others by that of their interfaces.
-fn open(name: &str, has_ledger: bool) -> Result<TunnelClient, ClientError> {
-    let directory = socket::DIRECTORY.as_ref();
-    if has_ledger { TunnelClient::open(directory, name) } else { TunnelClient::of_interface(directory, name) }
-}
-
     let of_kernel = [Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT];
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
         || Errno::from_io_error(error).is_some_and(|errno| of_kernel.contains(&errno))
@@ -479,6 +496,7 @@ mod tests {
             no_private_key: false,
             not_listening: false,
             place: None,
+            unexamined: None,
             misplaced: false,
             lost: Vec::new(),
             bypassed: Vec::new(),

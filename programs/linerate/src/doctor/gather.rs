@@ -109,11 +109,16 @@ fn gather(status: &Status, all: &[Status], probes: bool, firewall: &Firewall) ->
         let tunnel = Tunnel { name: name.clone(), is_dead: true, ..Tunnel::default() };
         return Ok(Evidence { tunnel, ..Evidence::default() });
     }
+    if let Some(why) = &status.unexamined {
+        return Err(why.clone());
+    }
     let begin = Instant::now();
     let state = linerate_host::linux::Host::open().and_then(|mut host| host.state());
     let mut state = state.map_err(|error| format!("cannot read the host's network: {error}"))?;
     if state.link(name).is_none() {
-        return Err(format!("{name}: its interface is in another network namespace; run this command there"));
+        return Err(format!(
+            "{name}: its interface has another name, or is in another network namespace: run this command there"
+        ));
     }
     let file = file(status);
     let pid = daemon(name);

@@ -57,6 +57,30 @@ for program in "$TUNNEL_DAEMON" wireguard-go; do
   done
 done
 
+say "\`up' was killed, and its daemon with it: what has the name since is another tunnel"
+for program in "$TUNNEL_DAEMON" wireguard-go; do
+  tunnel_file wg1 0.0.0.0/0,::/0 "SaveConfig = true"
+  remember
+  kill_up linerate
+  on_top "$program"
+  at h1 wg set wg1 private-key "$WORK/h2.key" peer "$(public h1)" allowed-ips 10.20.0.0/24
+  theirs >"$WORK/theirs"
+  cp /etc/wireguard/wg1.conf "$WORK/wg1.conf"
+  for verb in up reload save; do
+    bad linerate $verb wg1
+    untouched $verb
+  done
+  bad linerate status wg1 --check
+  said "status" "$other"
+  bad linerate down wg1
+  said "down" "wg1 is $other, and is as it was: what was left of .*wg1.conf is removed"
+  untouched down
+  cmp /etc/wireguard/wg1.conf "$WORK/wg1.conf" || fail "the file has been saved"
+  ip -n h1 link delete wg1
+  is_gone wg1
+  as_before "down"
+done
+
 say "one without a ledger, of the same file: whoever brought it up, \`down' takes it down"
 tunnel_file wg1 0.0.0.0/0,::/0
 remember

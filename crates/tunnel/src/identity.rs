@@ -14,6 +14,7 @@ use std::time::UNIX_EPOCH;
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::kernel::KernelClient;
+use linerate_control::tunnel_file::TunnelFile;
 use linerate_control::uapi::client::DaemonClient;
 use linerate_control::uapi::socket;
 use linerate_host::state::Link;
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::ledger::{self, Ledger, LedgerHead};
 use crate::read::ConfigFile;
-use crate::{foreign, snapshot};
+use crate::{foreign, running, snapshot};
 
 /// What tells a tunnel from others of its name. A ledger of an earlier version has none of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,12 +199,15 @@ fn place_of(
         socket: answering(interface),
         is_elsewhere: false,
     };
-    if implementation == Implementation::Kernel
-        && matches!(placed(implementation, index, identity, &seen), Place::Gone | Place::Replaced)
-    {
-        seen.is_elsewhere = kernel_tunnel_elsewhere(interface).is_some();
+    match placed(implementation, index, identity, &seen) {
+        // An `up` that was killed has not recorded which interface it made.
+        Place::Here if index.is_none() && has_other_key(interface) => Place::Replaced,
+        Place::Gone | Place::Replaced if implementation == Implementation::Kernel => {
+            seen.is_elsewhere = kernel_tunnel_elsewhere(interface).is_some();
+            placed(implementation, index, identity, &seen)
+        }
+        place => place,
     }
-    placed(implementation, index, identity, &seen)
 }
 
 /// Where the tunnel of `ledger` is, on this host.
@@ -395,12 +399,24 @@ fn holder_of(interface: &str) -> Option<Network> {
     elsewhere(|| index_of(interface).is_ok())
 }
 
+/// Whether the tunnel that runs under this name has another private key than the one that was brought up.
+fn has_other_key(interface: &InterfaceName) -> bool {
+    let Some(device) = running(interface).filter(|device| device.private_key.is_some()) else { return false };
+    recorded_file(interface).is_some_and(|file| !foreign::is_of_file(&device, &file))
+}
+
+/// The file that the tunnel of this name was brought up from, as it was then, with its keys.
+fn recorded_file(interface: &InterfaceName) -> Option<TunnelFile> {
+    let text = ledger::read_file(ledger::directory(), interface).ok().flatten()?;
+    let path = ledger::read_head(ledger::directory(), interface).ok().flatten()?.file;
+    let file = ConfigFile::of(path, interface.clone(), text);
+    Some(file.loaded().ok()?.into_owned())
+}
+
 /// Another network namespace in which the kernel runs the tunnel of this name that was brought up here. Its private key
 /// tells it from others.
 pub(crate) fn kernel_tunnel_elsewhere(interface: &InterfaceName) -> Option<Network> {
-    let text = ledger::read_file(ledger::directory(), interface).ok().flatten()?;
-    let file = ConfigFile::of(PathBuf::new(), interface.clone(), text);
-    let wanted = file.loaded().ok()?;
+    let wanted = recorded_file(interface)?;
     elsewhere(|| {
         let device = KernelClient::open(interface.as_str()).and_then(|mut tunnel| tunnel.get());
         device.is_ok_and(|device| foreign::is_of_file(&device, &wanted))

@@ -6,6 +6,9 @@ source "$(dirname "$0")/tunnel-files.bash"
 
 hosts_with_files
 host b
+need jq
+# An interface that is moved to b gets another index there.
+for n in {1..20}; do ip -n b link add "taken$n" type veth peer name "also-taken$n"; done
 key other
 # The kernel gives a link its link-local address when it likes.
 settled() { state | sed -e 's| fe80::[^ ]*||' -e 's| *$||' -e '/^\(local \|multicast \|anycast \)\?\(fe80\|ff00\):/d'; }
@@ -77,6 +80,19 @@ for who in linerate wg-quick; do
   ip -n h1 link delete wg1
   ended
   as_before "$who down"
+
+  say "$who: moved there and back, with another index"
+  good $who up wg1
+  ip -n h1 link set wg1 netns b
+  ip -n b link set wg1 netns h1
+  [[ $(ip -n h1 -o link show wg1) != $(jq .index /run/linerate/wg1.json):* ]] || fail "the index is the same"
+  good linerate status wg1
+  ! grep -q "was moved" "$WORK/said" || fail "status: $(cat "$WORK/said")"
+  ip -n h1 link set wg1 up
+  good linerate reload wg1
+  pings h1 10.9.0.2
+  expect "the ledger's index" "$(jq .index /run/linerate/wg1.json)" "$(ip -n h1 -o link show wg1 | cut -d: -f1)"
+  down $who
 
   say "$who: moved by PostUp, as into a container"
   tunnel_file wg1 10.9.0.0/24,fd09::/64 \

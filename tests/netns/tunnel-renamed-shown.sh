@@ -101,6 +101,10 @@ for program in "$TUNNEL_DAEMON" wireguard-go; do
   tool h1 status wg9 >"$WORK/said"
   said "status wg9" "^wg9: run by a daemon, 10.9.0.1/24"
   expect "tunnels in status" "wg2 wg9" "$(tool h1 status --json | jq -r '[.[].interface] | sort | join(" ")')"
-  ip -n h1 link delete wg9
+  tunnel_file wg1 10.9.0.0/24
+  bad linerate down wg1
+  said "down wg1" "the interface of wg1 is called wg9; the tunnel is as it was: .*\`ip link set dev wg9 name wg1\`"
+  ip -n h1 link set wg9 name wg1
+  good linerate down wg1
   is_gone wg1
 done

@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use linerate_control::client;
 use linerate_control::interface::InterfaceName;
 use linerate_control::kernel::KernelClient;
 use linerate_control::tunnel_file::TunnelFile;
@@ -206,8 +207,19 @@ fn place_of(
             seen.is_elsewhere = kernel_tunnel_elsewhere(interface).is_some();
             placed(implementation, index, identity, &seen)
         }
+        // One that was moved there and back may have another index.
+        Place::Moved if named_link(links, interface).is_some_and(|link| link.tun) && is_only_here(interface) => {
+            Place::Here
+        }
         place => place,
     }
+}
+
+/// Whether the daemon of this name has its interface under this name, and no other network namespace has one of it.
+fn is_only_here(interface: &InterfaceName) -> bool {
+    let daemons = client::daemon_interfaces(socket::DIRECTORY.as_ref()).unwrap_or_default();
+    let has_name = |(socket, now): &(String, String)| socket == interface.as_str() && socket == now;
+    daemons.iter().any(has_name) && holder_of(interface.as_str()).is_none()
 }
 
 /// Where the tunnel of `ledger` is, on this host.
@@ -300,7 +312,8 @@ impl Place {
             (Self::Moved, _) => back_up,
             (Self::Replaced, _) => {
                 format!(
-                    "it is as it was: `linerate down {name}` removes what is left of the other one, and nothing of this"
+                    "it is as it was: `linerate down {name}` removes what is left of the other one, and this one only if it \
+                     has the private key of the file"
                 )
             }
             _ => return None,
@@ -477,6 +490,15 @@ pub(crate) fn check_reachable(interface: &InterfaceName, links: &[Link]) -> Resu
     let is_here = named_link(links, interface).is_some_and(|link| link.tun || link.wireguard);
     if is_here || answering(interface).is_none() {
         return Ok(());
+    }
+    let directory = socket::DIRECTORY.as_ref();
+    let daemons = client::daemon_interfaces(directory).unwrap_or_default();
+    let renamed = daemons.into_iter().find(|(socket, now)| socket == interface.as_str() && socket != now);
+    if let Some((_, now)) = renamed {
+        return Err(Error::State(format!(
+            "the interface of {interface} is called {now}; the tunnel is as it was: give the name back with `ip link set dev \
+             {now} name {interface}` (set it down before), then take it down"
+        )));
     }
     let at = holder_of(interface.as_str()).map_or_else(String::new, |name| format!(" ({name})"));
     Err(Error::State(format!(

@@ -316,13 +316,15 @@ impl<'a> PendingReload<'a> {
     /// A step failed or a signal has come: what was done is undone.
     fn begin(
         locked: &'a LockedLedger,
-        ledger: Ledger,
+        mut ledger: Ledger,
         mut spec: HostSpec,
         context: Context<'a>,
         reports_steps: bool,
         warn: &mut dyn FnMut(&Warning),
     ) -> Result<Self, Error> {
         let mut snapshot = Snapshot::for_allocation(locked.interface())?;
+        // Another one since the interface was in another network namespace for a while.
+        ledger.index = snapshot.state.link(locked.interface().as_str()).map(|link| link.index).or(ledger.index);
         if !reports_steps {
             // A supervisor in the background may not run the programs that set name servers.
             snapshot.state = snapshot.state.without_dns();

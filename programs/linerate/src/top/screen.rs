@@ -181,9 +181,9 @@ fn one_tunnel(buffer: &mut Buffer, y: u16, tunnel: &Tunnel, state: &State, look:
         write(buffer, x, y, "its daemon has died", bad);
         return;
     }
-    // In the place of its rates, which are in the rows of its peers.
+    // In the place of its rates, which are in the rows of its peers. A hook may have moved it on purpose.
     if let Some(place) = &tunnel.place {
-        write(buffer, x, y, &format!("it {}", printable(place)), bad);
+        write(buffer, x, y, &format!("it {}", printable(place)), look.of(Color::Yellow));
         return;
     }
     let rates = tunnel.rates();

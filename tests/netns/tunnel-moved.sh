@@ -7,6 +7,7 @@ source "$(dirname "$0")/tunnel-files.bash"
 hosts_with_files
 host b
 need jq
+ip -n lan link add wg1 type veth peer name other # no tunnel
 # An interface that is moved to b gets another index there.
 for n in {1..20}; do ip -n b link add "taken$n" type veth peer name "also-taken$n"; done
 key other

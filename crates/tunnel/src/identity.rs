@@ -407,9 +407,10 @@ fn elsewhere(is_it: impl Fn() -> bool + Sync) -> Option<Network> {
     others.find(|(_, path)| is_there(path)).map(|(network, _)| network)
 }
 
-/// Another network namespace that has an interface of this name.
+/// Another network namespace that has a tunnel's interface of this name.
 fn holder_of(interface: &str) -> Option<Network> {
-    elsewhere(|| index_of(interface).is_ok())
+    let is_it = |link: &Link| link.name == interface && (link.tun || link.wireguard);
+    elsewhere(|| snapshot::open().is_ok_and(|mut host| host.links().is_ok_and(|links| links.iter().any(is_it))))
 }
 
 /// Whether the tunnel that runs under this name has another private key than the one that was brought up.

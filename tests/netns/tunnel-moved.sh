@@ -45,7 +45,7 @@ for who in linerate wg-quick; do
   pings h1 10.9.0.2
   ip -n h1 link set wg1 down
   ip -n h1 link set wg1 name wg9
-  for verb in up reload save; do
+  for verb in up plan reload save; do
     stays linerate $verb wg1 "its interface is called wg9; \`ip link set dev wg9 name wg1\` gives the name back"
   done
   for verb in up down reload save; do stays linerate $verb wg9 "wg9 is the interface of the tunnel wg1"; done
@@ -64,7 +64,7 @@ for who in linerate wg-quick; do
   say "$who: moved"
   good $who up wg1
   ip -n h1 link set wg1 netns b
-  for verb in up reload save; do
+  for verb in up plan reload save; do
     stays linerate $verb wg1 "its interface was moved to another network namespace \(b\)"
   done
   bad linerate status wg1 --check

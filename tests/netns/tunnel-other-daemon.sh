@@ -30,7 +30,7 @@ for program in "$TUNNEL_DAEMON" wireguard-go; do
     kill_daemon
     on_top "$program"
     theirs >"$WORK/theirs"
-    for verb in up reload save; do
+    for verb in up plan reload save; do
       ledger=$(md5sum </run/linerate/wg1.json)
       bad linerate $verb wg1
       said "$verb" "wg1 is ($other|not the interface that .up. made)"

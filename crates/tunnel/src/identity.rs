@@ -508,12 +508,22 @@ pub(crate) fn check_reachable(interface: &InterfaceName, links: &[Link]) -> Resu
     )))
 }
 
+/// Checks that a tunnel of this name, which may have a `ledger`, can be brought up; returns where that one is.
+///
+/// # Errors
+/// It runs somewhere else, or another one has its name.
+pub(crate) fn check_up(interface: &InterfaceName, ledger: Option<&Ledger>, links: &[Link]) -> Result<Place, Error> {
+    let Some(ledger) = ledger else { return check_free(interface, links).map(|()| Place::Gone) };
+    let place = place(ledger, links);
+    place.refusal(ledger, Purpose::Up).map_or(Ok(place), Err)
+}
+
 /// Refuses to bring up a tunnel without a ledger whose name a daemon has that is not of this network namespace: its socket
 /// is in the way.
 ///
 /// # Errors
 /// There is such a daemon.
-pub(crate) fn check_free(interface: &InterfaceName, links: &[Link]) -> Result<(), Error> {
+fn check_free(interface: &InterfaceName, links: &[Link]) -> Result<(), Error> {
     if named_link(links, interface).is_some() {
         return renamed_from(interface).map_or(Ok(()), Err);
     }

@@ -6,6 +6,11 @@ source "$(dirname "$0")/tunnel-files.bash"
 
 hosts_with_files
 host b
+need jq
+ip -n lan link add wg1 type veth peer name other # no tunnel
+# An interface that is moved to b gets another index there.
+for n in {1..20}; do ip -n b link add "taken$n" type veth peer name "also-taken$n"; done
+key other
 # The kernel adds a link's link-local address at any time.
 settled() { state | sed -e 's| fe80::[^ ]*||' -e 's| *$||' -e '/^\(local \|multicast \|anycast \)\?\(fe80\|ff00\):/d'; }
 stays() { # WHO VERB NAME WORDS : refused, and nothing has changed
@@ -40,7 +45,7 @@ for who in linerate wg-quick; do
   pings h1 10.9.0.2
   ip -n h1 link set wg1 down
   ip -n h1 link set wg1 name wg9
-  for verb in up reload save; do
+  for verb in up plan reload save; do
     stays linerate $verb wg1 "its interface is called wg9; \`ip link set dev wg9 name wg1\` gives the name back"
   done
   for verb in up down reload save; do stays linerate $verb wg9 "wg9 is the interface of the tunnel wg1"; done
@@ -59,7 +64,7 @@ for who in linerate wg-quick; do
   say "$who: moved"
   good $who up wg1
   ip -n h1 link set wg1 netns b
-  for verb in up reload save; do
+  for verb in up plan reload save; do
     stays linerate $verb wg1 "its interface was moved to another network namespace \(b\)"
   done
   bad linerate status wg1 --check
@@ -77,6 +82,20 @@ for who in linerate wg-quick; do
   ended
   as_before "$who down"
 
+  say "$who: moved there and back, with another index"
+  good $who up wg1
+  index=$(ip -n h1 -o link show wg1 | cut -d: -f1)
+  ip -n h1 link set wg1 netns b
+  ip -n b link set wg1 netns h1
+  [[ $(ip -n h1 -o link show wg1) != "$index":* ]] || fail "the index is the same"
+  good linerate status wg1
+  ! grep -q "was moved" "$WORK/said" || fail "status: $(cat "$WORK/said")"
+  ip -n h1 link set wg1 up
+  good linerate reload wg1
+  pings h1 10.9.0.2
+  expect "the ledger's index" "$(jq .index /run/linerate/wg1.json)" "$(ip -n h1 -o link show wg1 | cut -d: -f1)"
+  down $who
+
   say "$who: moved by PostUp, as into a container"
   tunnel_file wg1 10.9.0.0/24,fd09::/64 \
     "PostUp = ip link set %i netns b; ip -n b address add 10.9.0.1/24 dev %i; ip -n b link set %i up"
@@ -84,9 +103,25 @@ for who in linerate wg-quick; do
   pings b 10.9.0.2
   good linerate status wg1 --check
   said "status" "its interface was moved to another network namespace \(b\)"
-  stays linerate reload wg1 "was moved"
   stays $who up wg1 "was moved"
+  say "$who: a reload reaches its daemon, and does not touch what the hook has set up"
+  cp /etc/wireguard/wg1.conf "$WORK/wg1.conf"
+  good linerate reload wg1
+  printf '%s\n' "PersistentKeepalive = 25" "[Peer]" "PublicKey = $(public other)" "AllowedIPs = 10.9.0.7/32" >>/etc/wireguard/wg1.conf
+  good linerate reload wg1
+  expect "peers" 2 "$(on b wg show wg1 peers | wc -l)"
+  expect "keepalive" 25 "$(of_peer b wg1 persistent-keepalive h2 2)"
   pings b 10.9.0.2
+  say "$who: what asks more of the host is not done by half"
+  sed 's|10.9.0.7/32|10.20.0.0/24|' -i /etc/wireguard/wg1.conf
+  stays linerate reload wg1 "was moved to another network namespace \(b\); \`linerate down wg1\` takes it down, and \`linerate up wg1\`"
+  expect "peers" 10.9.0.7/32 "$(of_peer b wg1 allowed-ips other 2)"
+  good linerate down wg1
+  ended
+  good $who up wg1
+  expect "peers" 10.20.0.0/24 "$(of_peer b wg1 allowed-ips other 2)"
+  pings b 10.9.0.2
+  cp "$WORK/wg1.conf" /etc/wireguard/wg1.conf
   down $who
 
   say "$who: moved or renamed by PreUp: up fails and leaves nothing behind"

@@ -40,6 +40,7 @@ for who in linerate wg-quick; do
   good $who up wg1
   [[ $who != linerate ]] || wait_for 5 "its supervisor" supervisor_of wg1
   for verb in up down save; do refused $who $verb "wg1 belongs to another network namespace \(h1\).*\`ip netns exec h1 linerate"; done
+  refused linerate plan "wg1 belongs to another network namespace \(h1\)"
   refused linerate reload "\`ip netns exec h1 linerate reload wg1\`"
   at b "$LINERATE" status wg1 >"$WORK/said"
   said "status in b" "it belongs to another network namespace \(h1\)"

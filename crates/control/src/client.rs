@@ -4,6 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use linerate_netio::process::{peer, tun_of};
+
+use crate::interface::InterfaceName;
 use crate::kernel::{self, KernelClient};
 use crate::uapi::client::{ClientError, DaemonClient};
 use crate::uapi::request::DeviceUpdate;
@@ -30,6 +33,25 @@ impl TunnelClient {
         match daemon(directory, name) {
             Some(client) => Ok(Self::Daemon(client?)),
             None => Ok(Self::Kernel(KernelClient::open(name)?)),
+        }
+    }
+
+    /// The tunnel whose interface has this name now. A daemon's socket keeps the name that the interface began with; that
+    /// one leads to the tunnel, too, unless another's interface has it.
+    ///
+    /// # Errors
+    /// As [`TunnelClient::open`].
+    pub fn of_interface(directory: &Path, name: &str) -> Result<Self, ClientError> {
+        let named = daemon(directory, name);
+        let is_known = |client: &DaemonClient| interface_of(client).is_none_or(|now| now == name);
+        match named {
+            Some(Ok(client)) if is_known(&client) => return Ok(Self::Daemon(client)),
+            _ => {}
+        }
+        match (renamed(directory, name), named) {
+            (Some(client), _) => Ok(Self::Daemon(client)),
+            (None, Some(client)) => Ok(Self::Daemon(client?)),
+            (None, None) => Ok(Self::Kernel(KernelClient::open(name)?)),
         }
     }
 
@@ -104,6 +126,46 @@ pub fn names(directory: &Path) -> Result<Vec<String>, ClientError> {
     let mut names = kernel::interfaces()?;
     names.extend(daemon_names(directory)?);
     Ok(names)
+}
+
+/// The names that the interfaces of all tunnels have now: those of the kernel in its order, then those of daemons.
+///
+/// # Errors
+/// As [`names`].
+pub fn interfaces(directory: &Path) -> Result<Vec<String>, ClientError> {
+    let mut names = kernel::interfaces()?;
+    names.extend(daemon_interfaces(directory)?.into_iter().map(|(_, interface)| interface));
+    Ok(names)
+}
+
+/// The tunnels whose daemons answer on a socket in `directory`, in the directory's order: the name of the socket, and that
+/// which the interface has now.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub fn daemon_interfaces(directory: &Path) -> Result<Vec<(String, String)>, ClientError> {
+    let mut found = Vec::new();
+    for name in socket::interfaces(directory)?.iter().map(ToString::to_string) {
+        match daemon(directory, &name) {
+            Some(Ok(client)) => found.push((name.clone(), interface_of(&client).unwrap_or(name))),
+            Some(Err(_)) => found.push((name.clone(), name)),
+            None => {}
+        }
+    }
+    Ok(found)
+}
+
+/// The daemon whose interface has this name now, and whose socket has another one.
+fn renamed(directory: &Path, name: &str) -> Option<DaemonClient> {
+    let sockets = socket::interfaces(directory).ok()?;
+    let others = sockets.iter().map(InterfaceName::as_str).filter(|socket| *socket != name);
+    let mut clients = others.filter_map(|socket| daemon(directory, socket)?.ok());
+    clients.find(|client| interface_of(client).as_deref() == Some(name))
+}
+
+/// The name that the interface of a daemon has now, as far as this process can see that.
+fn interface_of(daemon: &DaemonClient) -> Option<String> {
+    tun_of(peer(daemon.as_fd()).ok()??)
 }
 
 /// The names of the tunnels whose daemons answer on a socket in `directory`, in the directory's order.

@@ -1,11 +1,13 @@
 //! `down`: undoes the steps of the ledger, or, without a ledger, what the file describes.
 
+use std::borrow::Cow;
+
 use linerate_control::client;
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::socket;
 use linerate_host::plan::{self, Hooks};
 use linerate_host::spec::Gateway;
-use linerate_host::step::{Phase, Step};
+use linerate_host::step::{Implementation, Phase, Step};
 use linerate_host::transaction::{StepError, execute_best_effort};
 
 use crate::Options;
@@ -15,7 +17,8 @@ use crate::execute::step_executor::StepExecutor;
 use crate::identity::{self, Place, Purpose, Unrecorded};
 use crate::ledger::{Ledger, LockedLedger};
 use crate::read::{ConfigFile, DefaultRoutes};
-use crate::{daemon, lock, running, save, snapshot};
+use crate::status::is_absence;
+use crate::{daemon, foreign, lock, reload, save, snapshot};
 
 /// Takes a tunnel down. `file` is its file, if that is still there.
 ///
@@ -57,16 +60,14 @@ pub(crate) fn down_started_again(
     if let (Some(ledger), Place::OtherNetwork) = (&ledger, &place) {
         return place.refusal(ledger, Purpose::Change("down")).map_or(Ok(()), Err);
     }
-    if place == Place::Moved && !ledger.as_ref().is_some_and(|ledger| ledger.identity.has_socket(interface)) {
-        return Err(Error::State(format!(
-            "a daemon answers for {interface}, but its interface is in another network namespace, and the ledger does not tell \
-            whether the daemon is the tunnel's. If it is, `rm {0}` ends it; then `linerate down {interface}` cleans up",
-            socket::path(socket::DIRECTORY.as_ref(), interface).display()
-        )));
+    if let (Some(ledger), Place::Moved) = (&ledger, &place)
+        && !ledger.identity.has_socket(interface)
+    {
+        return Err(out_of_reach(ledger, interface));
     }
     let (ledger, leftovers) = match ledger {
-        // Another program has brought up the same file's tunnel in the meantime.
-        Some(ledger) if place == Place::Replaced && runs(file) => {
+        // Another program has brought up the tunnel of this file since.
+        Some(ledger) if place == Place::Replaced && file.is_some_and(|file| runs(file).is_ok_and(|runs| runs)) => {
             let leftovers = plan::undo(&ledger.possibly_applied(), &Hooks::default());
             (None, leftovers.into_iter().filter(|step| place.has(step)).collect())
         }
@@ -82,14 +83,17 @@ pub(crate) fn down_started_again(
             let spec = file.host_spec(&file.device()?, DefaultRoutes::Always);
             let mut state = snapshot::read(&mut host, interface)?;
             identity::check_reachable(interface, &state.links)?;
+            let runs = runs(file)?;
             if spec.forwarding.gateway != Gateway::Off {
                 let foreign = host.foreign().map_err(Error::Snapshot)?;
                 (state.foreign_chains, state.openings) = (foreign.chains, foreign.openings);
             }
-            let steps = plan::down(&spec, &hooks, &state, options.compat).steps;
+            let mut steps = plan::down(&spec, &hooks, &state, options.compat).steps;
+            // An interface that nobody answers for is another program's: that of a daemon goes with it.
+            steps.retain(|step| runs || !matches!(step, Step::DeleteLink { .. }));
             // Rules and a firewall outlive a daemon that has died.
             let outlives = |step: &Step| matches!(step, Step::DeleteRule(_) | Step::Close(_)) || step.is_firewall();
-            if !is_tunnel(interface) && !steps.iter().any(outlives) {
+            if !runs && !steps.iter().any(outlives) {
                 return Err(identity::renamed_from(interface).unwrap_or(Error::NoTunnel(interface.clone())));
             }
             steps
@@ -111,11 +115,40 @@ pub(crate) fn down_started_again(
     outcome
 }
 
-/// Whether the running interface of this name has the private key of the file.
-fn runs(file: Option<&ConfigFile>) -> bool {
-    let Some(file) = file else { return false };
-    let of_file = file.loaded().ok().and_then(|loaded| loaded.private_key.clone());
-    of_file.is_some() && running(&file.interface).is_some_and(|device| device.private_key == of_file)
+/// The error of `down` for a moved tunnel that it cannot end from here.
+fn out_of_reach(ledger: &Ledger, interface: &InterfaceName) -> Error {
+    let place = Place::Moved.description(interface.as_str(), &ledger.identity).unwrap_or_default();
+    let ends = match identity::kernel_tunnel_elsewhere(interface) {
+        Some(network) if ledger.implementation == Implementation::Kernel => {
+            format!("`{} ip link delete dev {interface}` ends it", network.way())
+        }
+        _ => format!(
+            "the ledger does not tell whether the daemon that answers is the tunnel's. If it is, `rm {}` ends it",
+            socket::path(socket::DIRECTORY.as_ref(), interface).display()
+        ),
+    };
+    Error::State(format!("{interface} {place}, and is as it was; {ends}; then `linerate down {interface}` cleans up"))
+}
+
+/// Whether the tunnel of `file` runs.
+///
+/// # Errors
+/// Another tunnel runs under the name, or the running one does not answer.
+fn runs(file: &ConfigFile) -> Result<bool, Error> {
+    let name = &file.interface;
+    let path = file.path.display();
+    let wanted = file.loaded().unwrap_or(Cow::Borrowed(&file.contents));
+    let why = match reload::open(name).and_then(|mut tunnel| tunnel.get()) {
+        Ok(device) if foreign::is_of_file(&device, &wanted) => return Ok(true),
+        Err(error) if is_absence(&error) => return Ok(false),
+        Ok(_) => format!("has another private key than {path}, or none of its peers, so it is another one"),
+        Err(error) => format!("does not respond ({error}), so nothing tells whether it is that of {path}"),
+    };
+    let delete = Step::DeleteLink { interface: name.to_string() };
+    Err(Error::State(format!(
+        "the tunnel {name} that runs {why}; it is as it was: take it down with the program that brought it up, or with `{}`",
+        plan::messages::as_commands(&[delete]).concat()
+    )))
 }
 
 /// The hooks to run: those recorded at `up`, if there is a ledger.
@@ -165,8 +198,7 @@ fn undo(
     if let (Place::Replaced, Some(ledger)) = (place, ledger) {
         return Err(Error::State(format!(
             "{0} is run by another program than the daemon that `linerate up` started; it was left running. The remains of the \
-            tunnel of {1} were removed. To take {0} down as well, use the program that brought it up, or run \
-             `linerate down {0}` again",
+             tunnel of {1} were removed. To take {0} down as well, use the program that brought it up",
             locked.interface(),
             ledger.file.display()
         )));

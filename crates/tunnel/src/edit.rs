@@ -28,11 +28,12 @@ use linerate_host::spec::{Compat, HostSpec, Restriction};
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::identity::{self, Place};
 use crate::ledger::{Ledger, LedgerHead, LockedLedger};
 use crate::read::{ConfigFile, DefaultRoutes, restrictions_of};
 use crate::reload::{self, PendingReload, Reloaded, reload_locked};
 use crate::status::is_absence;
-use crate::{Options, background, fleet, foreign, identity, limits, lock, save};
+use crate::{Options, background, fleet, foreign, limits, lock, save};
 
 /// What became of an edit.
 pub struct Edited<T> {
@@ -162,7 +163,7 @@ fn catch_up(
     options: &Options,
     context: Context<'_>,
 ) -> Result<Outcome, Error> {
-    if !locked.read_head()?.is_some_and(|ledger| file.is_file_of_head(&ledger)) {
+    if own_ledger(file, locked)?.is_none() {
         return apply_to_foreign(file, file, locked, context);
     }
     if follows(file, locked)? {
@@ -175,6 +176,13 @@ fn reloaded(done: Reloaded) -> Result<Outcome, Error> {
     Ok(Outcome { applied: Applied::Reloaded, needs_supervisor: done.needs_supervisor, unmet: Vec::new() })
 }
 
+/// The ledger of the tunnel that was brought up from `file`, and its place; `None` if another program has its name.
+fn own_ledger(file: &ConfigFile, locked: &LockedLedger) -> Result<Option<(LedgerHead, Place)>, Error> {
+    let Some(ledger) = locked.read_head()?.filter(|ledger| file.is_file_of_head(ledger)) else { return Ok(None) };
+    let place = identity::of_head(&file.interface, &ledger)?;
+    Ok((place != Place::Replaced).then_some((ledger, place)))
+}
+
 /// Applies an edit from `old` to `new` to a running tunnel that was not brought up from this file, if there is one.
 fn apply_to_foreign(
     old: &ConfigFile,
@@ -182,7 +190,8 @@ fn apply_to_foreign(
     locked: &LockedLedger,
     context: Context<'_>,
 ) -> Result<Outcome, Error> {
-    let (applied, unmet) = foreign::apply(old, new, locked.read_head()?.as_ref(), context)?;
+    let of_other_file = locked.read_head()?.filter(|ledger| !new.is_file_of_head(ledger));
+    let (applied, unmet) = foreign::apply(old, new, of_other_file.as_ref(), context)?;
     Ok(Outcome { applied, needs_supervisor: false, unmet })
 }
 
@@ -223,11 +232,7 @@ fn apply(
     options: &Options,
     context: Context<'_>,
 ) -> Result<Outcome, Error> {
-    let is_tunnel_of =
-        |ledger: &LedgerHead| new.is_file_of_head(ledger) && !ledger.identity.is_socket_of_other(&new.interface);
-    let Some(ledger) = locked.read_head()?.filter(is_tunnel_of) else {
-        return apply_to_foreign(old, new, locked, context);
-    };
+    let Some((ledger, place)) = own_ledger(new, locked)? else { return apply_to_foreign(old, new, locked, context) };
     let reload = || reloaded(reload_locked(new, options, context, locked)?);
     // What the tunnel has is the copy: an edit by hand that was not reloaded yet is none of ours, unless it has to be.
     if !ledger.complete || !ledger.pending.is_empty() || !follows(old, locked)? {
@@ -235,7 +240,7 @@ fn apply(
     }
     let restricted = match host_change(old, new, &ledger) {
         HostChange::None => None,
-        HostChange::Restrictions(restrictions) => {
+        HostChange::Restrictions(restrictions) if !matches!(place, Place::Renamed(_) | Place::Moved) => {
             match locked.read()?.filter(|ledger| ledger.gateway_table().is_some()) {
                 Some(ledger) => Some((ledger, restrictions)),
                 // The table has to be made.
@@ -328,8 +333,7 @@ pub(crate) fn host_change(old: &ConfigFile, new: &ConfigFile, ledger: &LedgerHea
     // Apart from its restrictions, what a peer asks of the host does not depend on the others.
     let (old_peers, new_peers) = differing(&from.peers, &to.peers);
     let spec = |file: &ConfigFile, peers: &[Arc<Peer>]| {
-        let mut spec = file.host_spec_of(peers, &DeviceUpdate::default(), DefaultRoutes::Always);
-        forget_own_networks(&mut spec);
+        let mut spec = host_spec(file, peers);
         spec.forwarding.restrictions.clear();
         spec
     };
@@ -354,8 +358,15 @@ pub(crate) fn host_change(old: &ConfigFile, new: &ConfigFile, ledger: &LedgerHea
     }
 }
 
+/// What the file would ask of the host with these peers, whatever the addresses of its endpoints.
+pub(crate) fn host_spec(file: &ConfigFile, peers: &[Arc<Peer>]) -> HostSpec {
+    let mut spec = file.host_spec_of(peers, &DeviceUpdate::default(), DefaultRoutes::Always);
+    forget_own_networks(&mut spec);
+    spec
+}
+
 /// Drops the allowed IPs that need no route, because the interface's own network leads there.
-pub(crate) fn forget_own_networks(spec: &mut HostSpec) {
+fn forget_own_networks(spec: &mut HostSpec) {
     let networks: Vec<IpNet> = spec.addresses.iter().map(IpNet::trunc).collect();
     let is_own = |net: &IpNet| networks.iter().any(|own| own.contains(net) && own != net);
     spec.allowed_ips.retain(|net| !is_own(net));
@@ -418,7 +429,7 @@ mod tests {
 
     /// What the edit asks of a host that has the restrictions of the first file.
     fn change_between(old: &ConfigFile, new: &ConfigFile) -> HostChange {
-        let head = r#"{"supervised":false,"file":"","complete":true,"spec":{}}"#;
+        let head = r#"{"implementation":"daemon","supervised":false,"file":"","complete":true,"spec":{}}"#;
         let mut ledger: LedgerHead = serde_json::from_str(head).unwrap();
         ledger.spec.forwarding.restrictions = restrictions_of(&old.contents.peers);
         host_change(old, new, &ledger)

@@ -12,14 +12,13 @@ use linerate_control::tunnel_file::{Peer, TunnelFile, changes, differing};
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::DeviceState;
-use linerate_host::spec::HostSpec;
 
 use crate::context::Context;
-use crate::edit::{Applied, forget_own_networks};
+use crate::edit::{Applied, host_spec};
 use crate::error::Error;
 use crate::ledger::LedgerHead;
 use crate::limits;
-use crate::read::{ConfigFile, DefaultRoutes};
+use crate::read::ConfigFile;
 use crate::reload;
 use crate::status::is_absence;
 
@@ -52,10 +51,10 @@ pub(crate) fn apply(
         ));
     }
     let (from, to) = (old.loaded()?, new.loaded()?);
-    if to.private_key.is_some() && to.private_key != device.private_key {
+    if !is_of_file(&device, &from) && !is_of_file(&device, &to) {
         return untouched(format!(
-            "the tunnel {name} that runs has another private key than {}, so it is another one, and is as it was: take it \
-             down with the program that brought it up, then `linerate up {name}`",
+            "the tunnel {name} that runs has another private key than {}, or none of its peers, so it is another one, and \
+             is as it was: take it down with the program that brought it up, then `linerate up {name}`",
             new.path.display()
         ));
     }
@@ -83,6 +82,17 @@ pub(crate) fn apply(
         ));
     }
     Ok((Applied::Peers(update.peers.len()), unmet))
+}
+
+/// Whether a tunnel that runs is that of `file`: they have the same private key or, where one of them does not tell its
+/// key (a hook loads it, boringtun does not report it), a peer in common.
+pub(crate) fn is_of_file(device: &DeviceState, file: &TunnelFile) -> bool {
+    if let (Some(running), Some(key)) = (&device.private_key, &file.private_key) {
+        return running == key;
+    }
+    let running: HashSet<PublicKey> = device.peers.iter().map(|peer| peer.public_key).collect();
+    let is_bare = file.private_key.is_none() && file.peers.is_empty();
+    is_bare && running.is_empty() || file.peers.iter().any(|peer| running.contains(&peer.public_key))
 }
 
 fn state(file: &ConfigFile) -> Result<DeviceState, ClientError> {
@@ -126,8 +136,7 @@ fn unmet_on_host(old: &ConfigFile, new: &ConfigFile, is_same: bool) -> Vec<Strin
         ));
     }
     let spec = |file: &ConfigFile, peers: &[Arc<Peer>]| {
-        let mut spec: HostSpec = file.host_spec_of(peers, &DeviceUpdate::default(), DefaultRoutes::Always);
-        forget_own_networks(&mut spec);
+        let mut spec = host_spec(file, peers);
         spec.forwarding.restrictions.clear();
         spec
     };
@@ -166,4 +175,42 @@ fn unmet_by_device(new: &ConfigFile, updates: &[PeerUpdate], takes_all: bool) ->
             different.join(", ")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_control::keys::SecretKey;
+    use linerate_control::uapi::response::PeerState;
+
+    use super::*;
+
+    /// A tunnel that runs, and a file, with these private keys and peers.
+    fn is_same(running: (Option<u8>, &[u8]), file: (Option<u8>, &[u8])) -> bool {
+        let key = |byte: u8| PublicKey([byte; 32]);
+        let device = DeviceState {
+            private_key: running.0.map(|byte| SecretKey::from_bytes(&[byte; 32])),
+            peers: running.1.iter().map(|byte| PeerState::new(key(*byte))).collect(),
+            ..DeviceState::default()
+        };
+        let peers = file.1.iter().map(|byte| format!("[Peer]\nPublicKey = {}\n", key(*byte))).collect::<String>();
+        let own = file.0.map(|byte| format!("PrivateKey = {}\n", key(byte))).unwrap_or_default();
+        let text = format!("[Interface]\n{own}{peers}").into_bytes();
+        let file =
+            ConfigFile::of("/wg0.conf".into(), "wg0".parse().unwrap(), linerate_control::zeroizing::Buffer::from(text));
+        is_of_file(&device, &file.contents)
+    }
+
+    #[test]
+    fn a_tunnel_is_that_of_a_file_by_its_key_or_else_by_a_peer() {
+        assert!(is_same((Some(64), &[]), (Some(64), &[2])));
+        assert!(!is_same((Some(72), &[2]), (Some(64), &[2])), "another key");
+        // A hook loads the key, or the daemon does not report it.
+        assert!(is_same((Some(64), &[2, 3]), (None, &[3, 4])));
+        assert!(is_same((None, &[3]), (Some(64), &[3])));
+        assert!(!is_same((Some(64), &[2]), (None, &[3])));
+        assert!(!is_same((None, &[]), (Some(64), &[3])), "nobody has configured it");
+        assert!(!is_same((None, &[]), (Some(64), &[])));
+        assert!(is_same((Some(64), &[]), (None, &[])), "the file says nothing that differs");
+        assert!(!is_same((None, &[2]), (None, &[])));
+    }
 }

@@ -5,13 +5,17 @@
 //! A ledger stores the tunnel's [`Identity`]; [`place`] compares it with the host. Each command calls it before it changes
 //! anything.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use linerate_control::client;
 use linerate_control::interface::InterfaceName;
+use linerate_control::kernel::KernelClient;
+use linerate_control::tunnel_file::TunnelFile;
 use linerate_control::uapi::client::DaemonClient;
 use linerate_control::uapi::socket;
 use linerate_host::state::Link;
@@ -21,8 +25,9 @@ use linerate_netio::namespace::NetworkNamespace;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::ledger::{self, Ledger};
-use crate::snapshot;
+use crate::ledger::{self, Ledger, LedgerHead};
+use crate::read::ConfigFile;
+use crate::{foreign, running, snapshot};
 
 /// Distinguishes a tunnel from others of its name. Ledgers of earlier versions have neither field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,11 +75,7 @@ impl Identity {
 
     /// Returns the prefix that runs a command in the tunnel's network namespace.
     fn way(&self) -> String {
-        match self.network.and_then(find) {
-            Some(Network::Named(name)) => format!("ip netns exec {name}"),
-            Some(Network::Process(pid)) => format!("nsenter --net=/proc/{pid}/ns/net"),
-            None => "nsenter --net=...".to_owned(),
-        }
+        self.network.and_then(find).map_or_else(|| "nsenter --net=...".to_owned(), |network| network.way())
     }
 
     /// Whether the file at the socket's path is known to be another daemon's.
@@ -114,7 +115,7 @@ pub(crate) enum Place {
     OtherNetwork,
     /// The interface was renamed to this name.
     Renamed(String),
-    /// The daemon runs; the interface is in another network namespace.
+    /// The tunnel runs; its interface is in another network namespace.
     Moved,
     /// Another daemon or another interface has the tunnel's name.
     Replaced,
@@ -133,22 +134,92 @@ struct Seen {
     name: Option<String>,
     /// The socket file of the tunnel's name, if a daemon answers on it.
     socket: Option<SocketId>,
+    /// Whether the kernel runs the tunnel in another network namespace.
+    is_elsewhere: bool,
 }
 
 /// Finds the tunnel of `ledger` on a host with these `links`.
 pub(crate) fn place(ledger: &Ledger, links: &[Link]) -> Place {
     let Ok(interface) = ledger.spec.interface.parse::<InterfaceName>() else { return Place::Here };
+    place_of(&interface, ledger.implementation, ledger.index, &ledger.identity, links)
+}
+
+/// As [`of`], by the head of a ledger.
+///
+/// # Errors
+/// The host cannot be read.
+pub(crate) fn of_head(interface: &InterfaceName, ledger: &LedgerHead) -> Result<Place, Error> {
+    let links = snapshot::open()?.links().map_err(Error::Snapshot)?;
+    Ok(place_of(interface, ledger.implementation, ledger.index, &ledger.identity, &links))
+}
+
+/// Tells where a tunnel is, again and again, at little cost: its ledger is read when that has changed, and its daemon is
+/// asked for only if its interface is not here.
+#[derive(Default)]
+pub struct Whereabouts {
+    /// The ledger's inode and the time of its last change.
+    stamp: Option<(u64, i64, i64)>,
+    recorded: Option<(Implementation, Option<u32>, Identity)>,
+}
+
+impl Whereabouts {
+    /// Where the tunnel is, as the end of a sentence about it; `None` if it is here under its name, or nothing is known.
+    pub fn of(&mut self, interface: &InterfaceName) -> Option<String> {
+        let file = fs::metadata(ledger::directory().join(format!("{interface}.json"))).ok();
+        let stamp = file.map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
+        if stamp != self.stamp {
+            let ledger = ledger::read_head(ledger::directory(), interface).ok().flatten();
+            self.recorded = ledger.map(|ledger| (ledger.implementation, ledger.index, ledger.identity));
+            self.stamp = stamp;
+        }
+        let (implementation, index, identity) = self.recorded.as_ref()?;
+        let is_here = index.is_some() && *index == index_of(interface.as_str()).ok();
+        if is_here && !identity.is_of_other_network() {
+            return None;
+        }
+        let links = snapshot::open().ok()?.links().ok()?;
+        place_of(interface, *implementation, *index, identity, &links).description(interface.as_str(), identity)
+    }
+}
+
+fn place_of(
+    interface: &InterfaceName,
+    implementation: Implementation,
+    index: Option<u32>,
+    identity: &Identity,
+    links: &[Link],
+) -> Place {
     let own = own_network();
     // Only tunnels: after a restart of a container, another interface may have the index.
     let with_index = |index| links.iter().find(|link| link.index == index && (link.tun || link.wireguard));
-    let seen = Seen {
+    let mut seen = Seen {
         network: own,
-        is_network_there: ledger.identity.is_elsewhere(own) && ledger.identity.network.and_then(find).is_some(),
-        index: named_link(links, &interface).map(|link| link.index),
-        name: ledger.index.and_then(with_index).map(|link| link.name.clone()),
-        socket: answering(&interface),
+        is_network_there: identity.is_elsewhere(own) && identity.network.and_then(find).is_some(),
+        index: named_link(links, interface).map(|link| link.index),
+        name: index.and_then(with_index).map(|link| link.name.clone()),
+        socket: answering(interface),
+        is_elsewhere: false,
     };
-    placed(ledger.implementation, ledger.index, &ledger.identity, &seen)
+    match placed(implementation, index, identity, &seen) {
+        // An `up` that was killed has not recorded which interface it made.
+        Place::Here if index.is_none() && has_other_key(interface) => Place::Replaced,
+        Place::Gone | Place::Replaced if implementation == Implementation::Kernel => {
+            seen.is_elsewhere = kernel_tunnel_elsewhere(interface).is_some();
+            placed(implementation, index, identity, &seen)
+        }
+        // One that was moved there and back may have another index.
+        Place::Moved if named_link(links, interface).is_some_and(|link| link.tun) && is_only_here(interface) => {
+            Place::Here
+        }
+        place => place,
+    }
+}
+
+/// Whether the daemon of this name has its interface under this name, and no other network namespace has one of it.
+fn is_only_here(interface: &InterfaceName) -> bool {
+    let daemons = client::daemon_interfaces(socket::DIRECTORY.as_ref()).unwrap_or_default();
+    let has_name = |(socket, now): &(String, String)| socket == interface.as_str() && socket == now;
+    daemons.iter().any(has_name) && holder_of(interface.as_str()).is_none()
 }
 
 /// Finds the tunnel of `ledger` on this host.
@@ -174,6 +245,8 @@ fn placed(implementation: Implementation, index: Option<u32>, identity: &Identit
         _ if is_own_link => Place::Here,
         Some(_) if is_own_socket => renamed().unwrap_or(Place::Moved),
         Some(_) => renamed().unwrap_or(if seen.index.is_some() { Place::Replaced } else { Place::Moved }),
+        // The index may have changed: it is another namespace's.
+        None if seen.is_elsewhere => Place::Moved,
         None => renamed().unwrap_or(if seen.index.is_some() { Place::Replaced } else { Place::Gone }),
     }
 }
@@ -219,8 +292,10 @@ impl Place {
     /// Returns the error of a command that must not change the tunnel: the tunnel's place, and what to do.
     pub(crate) fn refusal(&self, ledger: &Ledger, purpose: Purpose) -> Option<Error> {
         let name = &ledger.spec.interface;
-        let said = self.description(ledger)?;
-        let back_up = format!("`linerate down {name}` takes it down, and `linerate up {name}` then brings it up here");
+        let said = self.description(name, &ledger.identity)?;
+        let back_up = format!(
+            "`linerate down {name}` takes it down, and `linerate up {name}` then brings it up as its file says, hooks included"
+        );
         let remedy = match (self, purpose) {
             (Self::OtherNetwork, Purpose::Up) => format!(
                 "nothing was changed. `{} linerate down {name}` takes that tunnel down; to run both, give this one another \
@@ -237,8 +312,8 @@ impl Place {
             (Self::Moved, _) => back_up,
             (Self::Replaced, _) => {
                 format!(
-                    "nothing was changed. `linerate down {name}` removes the remains of the tunnel that `up` \
-                     made, and leaves the other program alone"
+                    "it is as it was: `linerate down {name}` removes what is left of the other one, and this one only if it \
+                     has the private key of the file"
                 )
             }
             _ => return None,
@@ -246,14 +321,14 @@ impl Place {
         Some(Error::State(format!("{name} {said}; {remedy}")))
     }
 
-    /// Describes the tunnel's place, as the end of a sentence; `None` if the tunnel is here or gone.
-    pub(crate) fn description(&self, ledger: &Ledger) -> Option<String> {
+    /// Where the tunnel is, as the end of a sentence about it; `None` if it is here, or gone.
+    pub(crate) fn description(&self, interface: &str, identity: &Identity) -> Option<String> {
         match self {
             Self::Here | Self::Gone | Self::NetworkGone => None,
-            Self::OtherNetwork => Some(format!("belongs to another network namespace{}", ledger.identity.at())),
+            Self::OtherNetwork => Some(format!("belongs to another network namespace{}", identity.at())),
             Self::Renamed(new) => Some(format!("runs, and its interface is called {new}")),
             Self::Moved => {
-                let at = holder_of(&ledger.spec.interface).map_or_else(String::new, |name| format!(" ({name})"));
+                let at = holder_of(interface).map_or_else(String::new, |name| format!(" ({name})"));
                 Some(format!("runs, and its interface was moved to another network namespace{at}"))
             }
             Self::Replaced => Some("is run by another program than the daemon that `linerate up` started".to_owned()),
@@ -261,12 +336,22 @@ impl Place {
     }
 }
 
-/// A way to enter a network namespace.
-enum Network {
-    /// By the name that `ip netns` has for it.
+/// How a network namespace can be reached.
+pub(crate) enum Network {
+    /// `ip netns` has a name for it.
     Named(String),
     /// By a process in it.
     Process(u32),
+}
+
+impl Network {
+    /// The beginning of a command in it.
+    pub(crate) fn way(&self) -> String {
+        match self {
+            Self::Named(name) => format!("ip netns exec {name}"),
+            Self::Process(pid) => format!("nsenter --net=/proc/{pid}/ns/net"),
+        }
+    }
 }
 
 impl std::fmt::Display for Network {
@@ -292,31 +377,64 @@ fn inode(path: &Path) -> Option<u64> {
 /// Finds the network namespace of this inode among the named ones and those of the visible processes.
 fn find(network: u64) -> Option<Network> {
     let is_it = |path: &Path| inode(path) == Some(network);
-    if let Some((name, _)) = named().into_iter().find(|(_, path)| is_it(path)) {
-        return Some(Network::Named(name));
-    }
-    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let by_name = named().into_iter().find(|(_, path)| is_it(path)).map(|(network, _)| network);
+    by_name.or_else(|| of_processes().find(|(_, path)| is_it(path)).map(|(network, _)| network))
+}
+
+/// The namespaces that have names, with the file of each.
+fn named() -> Vec<(Network, PathBuf)> {
+    let entries = fs::read_dir(NAMED).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((Network::Named(entry.file_name().to_str()?.to_owned()), entry.path()))).collect()
+}
+
+/// The namespaces of all processes, the oldest process first.
+fn of_processes() -> impl Iterator<Item = (Network, PathBuf)> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<u32> = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
-    let is_in_it = |pid: &u32| is_it(format!("/proc/{pid}/ns/net").as_ref());
-    pids.into_iter().find(is_in_it).map(Network::Process)
+    pids.into_iter().map(|pid| (Network::Process(pid), format!("/proc/{pid}/ns/net").into()))
 }
 
-/// Lists the named network namespaces and their files.
-fn named() -> Vec<(String, PathBuf)> {
-    let entries = fs::read_dir(NAMED).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some((entry.file_name().to_str()?.to_owned(), entry.path()))).collect()
-}
-
-/// Finds another named network namespace that has an interface of this name.
-fn holder_of(interface: &str) -> Option<String> {
-    let own = own_network();
-    let has_it = |path: &Path| {
+/// The network namespace, other than that of this process, in which `is_it` is true.
+fn elsewhere(is_it: impl Fn() -> bool + Sync) -> Option<Network> {
+    let mut seen: HashSet<u64> = own_network().into_iter().collect();
+    let all = named().into_iter().chain(of_processes());
+    let mut others = all.filter(|(_, path)| inode(path).is_some_and(|network| seen.insert(network)));
+    let is_there = |path: &Path| {
         let network = File::open(path).and_then(|file| NetworkNamespace::from_fd(file.into()));
-        network.and_then(|network| network.inside(|| index_of(interface))).is_ok()
+        network.and_then(|network| network.inside(|| Ok(is_it()))).is_ok_and(|is_there| is_there)
     };
-    let others = named().into_iter().filter(|(_, path)| inode(path) != own);
-    others.into_iter().find(|(_, path)| has_it(path)).map(|(name, _)| name)
+    others.find(|(_, path)| is_there(path)).map(|(network, _)| network)
+}
+
+/// Another network namespace that has a tunnel's interface of this name.
+fn holder_of(interface: &str) -> Option<Network> {
+    let is_it = |link: &Link| link.name == interface && (link.tun || link.wireguard);
+    elsewhere(|| snapshot::open().is_ok_and(|mut host| host.links().is_ok_and(|links| links.iter().any(is_it))))
+}
+
+/// Whether the tunnel that runs under this name has another private key than the one that was brought up.
+fn has_other_key(interface: &InterfaceName) -> bool {
+    let Some(device) = running(interface).filter(|device| device.private_key.is_some()) else { return false };
+    recorded_file(interface).is_some_and(|file| !foreign::is_of_file(&device, &file))
+}
+
+/// The file that the tunnel of this name was brought up from, as it was then, with its keys.
+fn recorded_file(interface: &InterfaceName) -> Option<TunnelFile> {
+    let text = ledger::read_file(ledger::directory(), interface).ok().flatten()?;
+    let path = ledger::read_head(ledger::directory(), interface).ok().flatten()?.file;
+    let file = ConfigFile::of(path, interface.clone(), text);
+    Some(file.loaded().ok()?.into_owned())
+}
+
+/// Another network namespace in which the kernel runs the tunnel of this name that was brought up here. Its private key
+/// tells it from others.
+pub(crate) fn kernel_tunnel_elsewhere(interface: &InterfaceName) -> Option<Network> {
+    let wanted = recorded_file(interface)?;
+    elsewhere(|| {
+        let device = KernelClient::open(interface.as_str()).and_then(|mut tunnel| tunnel.get());
+        device.is_ok_and(|device| foreign::is_of_file(&device, &wanted))
+    })
 }
 
 fn socket_file(interface: &InterfaceName) -> Option<SocketId> {
@@ -373,6 +491,15 @@ pub(crate) fn check_reachable(interface: &InterfaceName, links: &[Link]) -> Resu
     if is_here || answering(interface).is_none() {
         return Ok(());
     }
+    let directory = socket::DIRECTORY.as_ref();
+    let daemons = client::daemon_interfaces(directory).unwrap_or_default();
+    let renamed = daemons.into_iter().find(|(socket, now)| socket == interface.as_str() && socket != now);
+    if let Some((_, now)) = renamed {
+        return Err(Error::State(format!(
+            "the interface of {interface} is called {now}; the tunnel is as it was: give the name back with `ip link set dev \
+             {now} name {interface}` (set it down before), then take it down"
+        )));
+    }
     let at = holder_of(interface.as_str()).map_or_else(String::new, |name| format!(" ({name})"));
     Err(Error::State(format!(
         "the interface of {interface} is in another network namespace{at}, or has another name; nothing was changed. Take the \
@@ -380,12 +507,22 @@ pub(crate) fn check_reachable(interface: &InterfaceName, links: &[Link]) -> Resu
     )))
 }
 
-/// Checks that the name of a tunnel without a ledger is free: a daemon of another network namespace that shares /run may
-/// have its socket.
+/// Checks that a tunnel of this name, which may have a `ledger`, can be brought up; returns where that one is.
 ///
 /// # Errors
-/// A daemon answers for the name, or a tunnel was renamed to it.
-pub(crate) fn check_free(interface: &InterfaceName, links: &[Link]) -> Result<(), Error> {
+/// It runs somewhere else, or another one has its name.
+pub(crate) fn check_up(interface: &InterfaceName, ledger: Option<&Ledger>, links: &[Link]) -> Result<Place, Error> {
+    let Some(ledger) = ledger else { return check_free(interface, links).map(|()| Place::Gone) };
+    let place = place(ledger, links);
+    place.refusal(ledger, Purpose::Up).map_or(Ok(place), Err)
+}
+
+/// Refuses to bring up a tunnel without a ledger whose name a daemon has that is not of this network namespace: its socket
+/// is in the way.
+///
+/// # Errors
+/// There is such a daemon.
+fn check_free(interface: &InterfaceName, links: &[Link]) -> Result<(), Error> {
     if named_link(links, interface).is_some() {
         return renamed_from(interface).map_or(Ok(()), Err);
     }
@@ -426,6 +563,7 @@ mod tests {
             index: Some(4),
             name: Some("wg0".to_owned()),
             socket: Some(OURS),
+            is_elsewhere: false,
         };
         assert_eq!(of_daemon(&here), Place::Here);
         let frozen_or_out_of_reach = Seen { socket: None, ..here.clone() };
@@ -448,6 +586,24 @@ mod tests {
         assert_eq!(of_daemon(&container_started_again), Place::NetworkGone);
     }
 
+    #[test]
+    fn a_tunnel_of_the_kernel_is_found_in_another_network_namespace() {
+        let of_kernel =
+            |seen: &Seen| placed(Implementation::Kernel, Some(4), &Identity { network: Some(1), socket: None }, seen);
+        let gone = Seen { network: Some(1), is_network_there: true, ..Seen::default() };
+        assert_eq!(of_kernel(&gone), Place::Gone);
+        let moved = Seen { is_elsewhere: true, ..gone.clone() };
+        assert_eq!(of_kernel(&moved), Place::Moved);
+        let moved_and_name_reused = Seen { index: Some(9), ..moved.clone() };
+        assert_eq!(of_kernel(&moved_and_name_reused), Place::Moved);
+        let moved_and_index_reused = Seen { name: Some("wg9".to_owned()), ..moved.clone() };
+        assert_eq!(of_kernel(&moved_and_index_reused), Place::Moved);
+        let a_daemon_has_its_name = Seen { socket: Some(OURS), ..moved };
+        assert_eq!(of_kernel(&a_daemon_has_its_name), Place::Replaced);
+        let here = Seen { index: Some(4), name: Some("wg0".to_owned()), ..gone };
+        assert_eq!(of_kernel(&here), Place::Here);
+    }
+
     proptest! {
         #[test]
         fn a_tunnel_that_runs_is_never_taken_for_one_that_is_gone(
@@ -456,7 +612,7 @@ mod tests {
             index in proptest::option::of(3..6u32),
             name in proptest::option::of("wg[0-9]"),
         ) {
-            let seen = Seen { network: Some(network), is_network_there, index, name, socket: Some(OURS) };
+            let seen = Seen { network: Some(network), is_network_there, index, name, socket: Some(OURS), ..Seen::default() };
             prop_assert!(!matches!(of_daemon(&seen), Place::Gone | Place::NetworkGone | Place::Replaced));
         }
 
@@ -466,7 +622,7 @@ mod tests {
             index in proptest::option::of(3..6u32),
             name in proptest::option::of("wg[0-9]"),
         ) {
-            let seen = Seen { network: Some(1), is_network_there, index, name, socket: Some(ANOTHER) };
+            let seen = Seen { network: Some(1), is_network_there, index, name, socket: Some(ANOTHER), ..Seen::default() };
             prop_assert_eq!(of_daemon(&seen), Place::Replaced);
         }
 
@@ -476,7 +632,7 @@ mod tests {
             socket in proptest::option::of(Just(OURS)),
         ) {
             let name = index.filter(|index| *index == 4).map(|_| "wg0".to_owned());
-            let seen = Seen { network: Some(1), is_network_there: true, index, name, socket };
+            let seen = Seen { network: Some(1), is_network_there: true, index, name, socket, ..Seen::default() };
             let place = placed(Implementation::Daemon, Some(4), &Identity::default(), &seen);
             let expected = match (index, socket) {
                 (Some(4), _) => Place::Here,

@@ -108,6 +108,11 @@ pub struct Ledger {
 /// What an edit of the file asks of a ledger: reading all of it takes long if there are many peers.
 #[derive(Deserialize)]
 pub(crate) struct LedgerHead {
+    /// As [`Ledger::index`].
+    #[serde(default)]
+    pub(crate) index: Option<u32>,
+    /// As [`Ledger::implementation`].
+    pub(crate) implementation: Implementation,
     /// As [`Ledger::supervised`].
     pub(crate) supervised: bool,
     /// As [`Ledger::file`].
@@ -304,7 +309,7 @@ impl LockedLedger {
     /// # Errors
     /// It cannot be read.
     pub(crate) fn read_head(&self) -> Result<Option<LedgerHead>, LedgerError> {
-        read_as(&self.directory, &self.interface)
+        read_head(&self.directory, &self.interface)
     }
 
     /// Puts `ledger` in the place of what is there, whole or not at all.
@@ -528,6 +533,14 @@ pub fn read(directory: &Path, interface: &InterfaceName) -> Result<Option<Ledger
     let Some(ledger) = read_as::<Ledger>(directory, interface)? else { return Ok(None) };
     let released = fs::read_to_string(directory.join(format!("{interface}.released"))).unwrap_or_default();
     Ok(Some(Ledger { released: released.lines().map(str::to_owned).collect(), ..ledger }))
+}
+
+/// The head of the ledger of `interface`; see [`read`].
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn read_head(directory: &Path, interface: &InterfaceName) -> Result<Option<LedgerHead>, LedgerError> {
+    read_as(directory, interface)
 }
 
 fn read_as<T: DeserializeOwned>(directory: &Path, interface: &InterfaceName) -> Result<Option<T>, LedgerError> {

@@ -19,6 +19,7 @@ use linerate_host::system::Host;
 use linerate_host::transaction::{execute, execute_best_effort};
 
 use crate::context::Context;
+use crate::edit::host_spec;
 use crate::error::Error;
 use crate::execute::step_executor::{StepExecutor, check_port};
 use crate::identity::{self, Place, Purpose};
@@ -73,11 +74,14 @@ pub(crate) fn reload_locked(
     };
     let (mut ledger, text) = (locked.read()?.ok_or_else(no_ledger)?, locked.read_file()?.ok_or_else(no_ledger)?);
     let place = identity::of(&ledger)?;
-    if let Some(refusal) = place.refusal(&ledger, Purpose::Change("reload")) {
-        return Err(refusal);
-    }
     check_reloadable(&ledger, file)?;
     let old = ConfigFile::of(ledger.file.clone(), name.clone(), text);
+    // Of a tunnel that a hook has moved, its daemon is within reach, and what there is on the host is the hook's.
+    let is_only_daemon =
+        place == Place::Moved && ledger.identity.has_socket(name) && is_for_daemon(&ledger, &old, file)?;
+    if !is_only_daemon && let Some(refusal) = place.refusal(&ledger, Purpose::Change("reload")) {
+        return Err(refusal);
+    }
     ledger.file.clone_from(&file.path);
     ledger.called = Some(file.called.clone());
     let text = file.text();
@@ -120,7 +124,14 @@ pub(crate) fn reload_locked(
         error
     };
     let warn = &mut |warning: &Warning| context.warn(warning);
-    let pending = PendingReload::begin(locked, ledger, spec, context, true, warn).map_err(give_up)?;
+    let pending = match is_only_daemon {
+        true => {
+            let restrictions = ledger.spec.forwarding.restrictions.clone();
+            PendingReload::restrict(locked, ledger, restrictions, true, context)
+        }
+        false => PendingReload::begin(locked, ledger, spec, context, true, warn),
+    };
+    let pending = pending.map_err(give_up)?;
     let lost = limits::set(name.as_str(), &update);
     if let Err(error) = lost {
         let reason = refused(&error, &update, &running);
@@ -149,6 +160,13 @@ pub(crate) fn reload_locked(
     let needs_supervisor = file.needs_supervisor(ledger.compat) && !ledger.supervised && is_missing();
     let messages = restored.into_iter().chain(messages(&update, &running)).collect();
     Ok(Reloaded { peers: update.peers.len(), steps, messages, needs_supervisor })
+}
+
+/// Whether a reload has nothing to do on the host: the file asks the same of it as before, and nothing is lost there.
+fn is_for_daemon(ledger: &Ledger, old: &ConfigFile, new: &ConfigFile) -> Result<bool, Error> {
+    let spec = |file: &ConfigFile| host_spec(file, &file.contents.peers);
+    let state = Snapshot::take(&new.interface)?.state;
+    Ok(spec(old) == spec(new) && plan::lost(&ledger.in_force(), &state).is_empty())
 }
 
 fn state_of(interface: &InterfaceName) -> Result<DeviceState, Error> {
@@ -299,13 +317,15 @@ impl<'a> PendingReload<'a> {
     /// A step failed or a signal has come: what was done is undone.
     fn begin(
         locked: &'a LockedLedger,
-        ledger: Ledger,
+        mut ledger: Ledger,
         mut spec: HostSpec,
         context: Context<'a>,
         reports_steps: bool,
         warn: &mut dyn FnMut(&Warning),
     ) -> Result<Self, Error> {
         let mut snapshot = Snapshot::for_allocation(locked.interface())?;
+        // Another one since the interface was in another network namespace for a while.
+        ledger.index = snapshot.state.link(locked.interface().as_str()).map(|link| link.index).or(ledger.index);
         if !reports_steps {
             // A supervisor in the background may not run the programs that set name servers.
             snapshot.state = snapshot.state.without_dns();

@@ -10,7 +10,7 @@ use linerate_host::transaction::execute_best_effort;
 use crate::context::Context;
 use crate::error::Error;
 use crate::execute::step_executor::StepExecutor;
-use crate::identity::{self, Purpose};
+use crate::identity;
 use crate::ledger::{Ledger, LedgerError, LockedLedger};
 use crate::snapshot::Snapshot;
 
@@ -32,13 +32,8 @@ impl StaleKillSwitches {
     ) -> Result<Self, Error> {
         let ledger = locked.read()?;
         let mut snapshot = Snapshot::take(interface)?;
-        let Some(ledger) = ledger else {
-            return identity::check_free(interface, &snapshot.state.links).map(|()| Self::default());
-        };
-        let place = identity::place(&ledger, &snapshot.state.links);
-        if let Some(refusal) = place.refusal(&ledger, Purpose::Up) {
-            return Err(refusal);
-        }
+        let place = identity::check_up(interface, ledger.as_ref(), &snapshot.state.links)?;
+        let Some(ledger) = ledger else { return Ok(Self::default()) };
         if snapshot.state.link(interface.as_str()).is_some() {
             return Ok(Self::default());
         }

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use linerate_control::client::{self, TunnelClient};
 use linerate_control::endpoint;
 use linerate_control::interface::InterfaceName;
+use linerate_control::kernel;
 use linerate_control::keys::PublicKey;
 use linerate_control::printable::for_people;
 use linerate_control::uapi::client::ClientError;
@@ -22,7 +23,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::identity::{self, Place};
+pub use crate::identity::Whereabouts;
+use crate::identity::{self, Place, Purpose};
 use crate::ledger::{self, Ledger, LedgerError};
 use crate::read::{self, ConfigFile};
 use crate::snapshot;
@@ -63,6 +65,9 @@ pub struct Status {
     /// The tunnel's place, as the end of a sentence; `None` if the interface is here under its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
+    /// Why the tunnel cannot be examined here, and what to do.
+    #[serde(skip)]
+    pub unexamined: Option<String>,
     /// The interface was renamed, another program has its name, or it was moved and its settings on this host have no effect.
     #[serde(skip)]
     pub misplaced: bool,
@@ -153,16 +158,23 @@ pub enum Health {
 /// # Errors
 /// There is no such tunnel, or the host cannot be read.
 pub fn status(interface: Option<&str>) -> Result<Vec<Status>, Error> {
-    let mut names = client::names(socket::DIRECTORY.as_ref()).map_err(|error| match error.as_io() {
+    let cannot_list = |error: ClientError| match error.as_io() {
         Some(error) if is_denied(error) => not_allowed(socket::DIRECTORY),
         _ => Error::CannotQuery(format!("cannot list tunnels: {error}")),
-    })?;
+    };
+    let daemons = client::daemon_interfaces(socket::DIRECTORY.as_ref()).map_err(cannot_list)?;
+    let mut names = kernel::interfaces().map_err(|error| cannot_list(error.into()))?;
     let ledgers = ledger::interfaces(ledger::directory());
     // Users other than root see the daemons only.
     let is_hidden = matches!(&ledgers, Err(LedgerError::Io { error, .. }) if is_denied(error));
     let ledgers =
         if is_hidden { Ok(Vec::new()) } else { ledgers.map_err(|error| Error::CannotQuery(error.to_string())) }?;
     names.extend(ledgers.iter().map(InterfaceName::to_string));
+    // A tunnel that was brought up has the name of its ledger, which is that of its socket, whatever its interface is called.
+    let has_ledger = |name: &str| names.iter().any(|known| known == name);
+    let others: Vec<String> =
+        daemons.into_iter().filter(|(socket, _)| !has_ledger(socket)).map(|(_, now)| now).collect();
+    names.extend(others);
     names.sort();
     names.dedup();
     names.retain(|name| interface.is_none_or(|interface| name == interface));
@@ -224,7 +236,7 @@ fn not_allowed(directory: &str) -> Error {
 
 fn of(name: &str, state: &HostState, now: Duration) -> Status {
     let ledger = name.parse().ok().and_then(|name| ledger::read(ledger::directory(), &name).ok().flatten());
-    let (implementation, device, reason) = match ask(name) {
+    let (implementation, device, reason) = match ask(name, ledger.is_some()) {
         Ok((implementation, device)) => (implementation, device, None),
         Err(error) if is_absence(&error) => (RunBy::Gone, DeviceState::default(), None),
         Err(error) if error.as_io().is_some_and(is_denied) => {
@@ -250,18 +262,32 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         hook_failed: ledger.as_ref().is_some_and(|ledger| ledger.hook_failed),
         link_down: link.is_some_and(|link| !link.up),
         no_private_key: device.private_key.is_none() && !device.peers.is_empty(),
-        not_listening: implementation == RunBy::Daemon && is_not_listening(name),
+        not_listening: implementation == RunBy::Daemon && is_not_listening(name, ledger.is_some()),
         misplaced: match &place {
             Place::Renamed(_) | Place::Replaced => true,
             // If a hook moved the interface on purpose, no settings are left here.
             Place::Moved => ledger.as_ref().is_some_and(|ledger| !plan::lost(&ledger.in_force(), state).is_empty()),
             _ => false,
         },
-        place: ledger.as_ref().and_then(|ledger| place.description(ledger)),
+        place: ledger.as_ref().and_then(|ledger| place.description(name, &ledger.identity)),
+        unexamined: ledger.as_ref().and_then(|ledger| unexamined(ledger, &place, link.is_some())),
         lost: here.map_or_else(Vec::new, |ledger| lost(ledger, answered.then_some(&device), state)),
         bypassed: here.map_or_else(Vec::new, |ledger| bypassed(ledger, state)),
         supervisor: name.parse().map_or_else(|_| Vec::new(), |name| ledger::troubles(ledger::directory(), &name)),
         peers: peers(&device, &file_only, now),
+    }
+}
+
+/// Returns why a tunnel cannot be examined here, and what to do. A tunnel that was moved into this network namespace can be
+/// examined.
+fn unexamined(ledger: &Ledger, place: &Place, has_link: bool) -> Option<String> {
+    let name = &ledger.spec.interface;
+    match place {
+        Place::OtherNetwork if has_link => None,
+        Place::Moved => {
+            place.description(name, &ledger.identity).map(|place| format!("{name} {place}: run this command there"))
+        }
+        place => place.refusal(ledger, Purpose::Change("doctor")).map(|why| why.to_string()),
     }
 }
 
@@ -293,17 +319,23 @@ fn gateway_devices(ledger: &Ledger) -> Vec<String> {
     last.flatten().map_or_else(Vec::new, |open| open.devices.clone())
 }
 
+/// Opens a tunnel that has a ledger by the name of its socket, and others by that of their interfaces.
+fn open(name: &str, has_ledger: bool) -> Result<TunnelClient, ClientError> {
+    let directory = socket::DIRECTORY.as_ref();
+    if has_ledger { TunnelClient::open(directory, name) } else { TunnelClient::of_interface(directory, name) }
+}
+
 /// The state of a tunnel, and what runs it.
-fn ask(name: &str) -> Result<(RunBy, DeviceState), ClientError> {
-    let mut tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), name)?;
+fn ask(name: &str, has_ledger: bool) -> Result<(RunBy, DeviceState), ClientError> {
+    let mut tunnel = open(name, has_ledger)?;
     let implementation = if matches!(tunnel, TunnelClient::Kernel(_)) { RunBy::Kernel } else { RunBy::Daemon };
     Ok((implementation, tunnel.get()?))
 }
 
 /// Whether a daemon reports that it has no port. Only linerated does. Others close the connection after an unknown
 /// request, so this uses a separate one.
-fn is_not_listening(name: &str) -> bool {
-    let counters = TunnelClient::open(socket::DIRECTORY.as_ref(), name).ok().and_then(|mut tunnel| tunnel.stats().ok());
+fn is_not_listening(name: &str, has_ledger: bool) -> bool {
+    let counters = open(name, has_ledger).ok().and_then(|mut tunnel| tunnel.stats().ok());
     counters.is_some_and(|counters| counters.iter().any(|(name, value)| name == NOT_LISTENING && *value > 0))
 }
 
@@ -460,6 +492,7 @@ mod tests {
             no_private_key: false,
             not_listening: false,
             place: None,
+            unexamined: None,
             misplaced: false,
             lost: Vec::new(),
             bypassed: Vec::new(),

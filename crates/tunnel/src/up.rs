@@ -12,7 +12,7 @@ use crate::record::Recorded;
 use crate::resolve::Resolved;
 use crate::snapshot::Snapshot;
 use crate::stale_kill_switches::StaleKillSwitches;
-use crate::{Options, background, ledger, lock, supervise};
+use crate::{Options, background, identity, ledger, lock, supervise};
 
 /// Brings the tunnel of `file` up. Endpoints whose names have no address yet are resolved in the background.
 ///
@@ -47,7 +47,11 @@ pub fn up(file: ConfigFile, options: &Options, context: Context<'_>) -> Result<(
 /// What [`up`] would do on this host. Changes nothing.
 ///
 /// # Errors
-/// The host cannot be read, or the planner refuses to bring the tunnel up.
+/// The host cannot be read, a tunnel of this name is somewhere else, or the planner refuses to bring this one up.
 pub fn plan(file: &ConfigFile, options: &Options) -> Result<Plan, Error> {
-    Ok(Planned::new(Resolved::new(file)?, Snapshot::take(&file.interface)?, options)?.plan)
+    let snapshot = Snapshot::take(&file.interface)?;
+    // Only root can read it.
+    let ledger = ledger::read(ledger::directory(), &file.interface).ok().flatten();
+    identity::check_up(&file.interface, ledger.as_ref(), &snapshot.state.links)?;
+    Ok(Planned::new(Resolved::new(file)?, snapshot, options)?.plan)
 }

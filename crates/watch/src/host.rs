@@ -15,6 +15,7 @@ use linerate_control::uapi::response::{Activity, DeviceState};
 use linerate_control::uapi::socket;
 use linerate_netio::clock::boottime;
 use linerate_netio::process::peer;
+use linerate_tunnel::status::Whereabouts;
 use linerate_tunnel::{ledger, status};
 use std::os::fd::AsFd;
 
@@ -42,6 +43,9 @@ pub trait Host {
 
     /// The file of a tunnel, which may not exist.
     fn file(&mut self, tunnel: &str) -> PathBuf;
+
+    /// Where a tunnel is, if it is not here under its name; `known` is what was read of it before.
+    fn place(&mut self, tunnel: &str, known: &mut Whereabouts) -> Option<String>;
 
     /// What changes whenever the file does.
     fn stamp(&mut self, file: &Path) -> Option<Stamp>;
@@ -128,6 +132,10 @@ impl Host for System {
 
     fn file(&mut self, tunnel: &str) -> PathBuf {
         tunnel.parse().map(|tunnel| status::file(&tunnel)).unwrap_or_default()
+    }
+
+    fn place(&mut self, tunnel: &str, known: &mut Whereabouts) -> Option<String> {
+        known.of(&tunnel.parse().ok()?)
     }
 
     fn stamp(&mut self, file: &Path) -> Option<Stamp> {

@@ -38,6 +38,9 @@ pub struct Tunnel {
     /// Why it could not be read; the rest is then what was read last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Where it is, if it is not here under its name, as the end of a sentence about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// Its first answer is due: nothing is known of it.
     #[serde(skip)]
     pub is_awaited: bool,
@@ -184,6 +187,7 @@ impl Tunnel {
             interface: interface.to_owned(),
             implementation: RunBy::Unknown,
             problem: None,
+            place: None,
             is_awaited: false,
             file: PathBuf::new(),
             public_key: None,

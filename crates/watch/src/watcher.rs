@@ -16,7 +16,7 @@ use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::limits::LimitState;
 use linerate_control::uapi::response::{Activity, PeerState};
 use linerate_protocol::PrivateKey;
-use linerate_tunnel::status::{self, RunBy};
+use linerate_tunnel::status::{self, RunBy, Whereabouts};
 
 use crate::host::{Connection, Found, Host, Now, Stamp, System};
 use crate::view::Heard;
@@ -104,6 +104,7 @@ struct Watched<C> {
     read_at: Option<Duration>,
     names: HashMap<PublicKey, String>,
     stamp: Option<Stamp>,
+    whereabouts: Whereabouts,
 }
 
 /// How the next poll reads the peers.
@@ -128,11 +129,13 @@ impl<C: Connection> Watched<C> {
             read_at: None,
             names: HashMap::new(),
             stamp: None,
+            whereabouts: Whereabouts::default(),
         }
     }
 
     /// Reads it; false if there is no such tunnel.
     fn poll(&mut self, host: &mut impl Host<Connection = C>, ask: Ask, instances: &mut u64) -> bool {
+        self.tunnel.place = host.place(&self.tunnel.interface, &mut self.whereabouts);
         let was_connected = self.connection.is_some();
         let mut read = self.read(host, ask, instances);
         if was_connected && read.is_err() {

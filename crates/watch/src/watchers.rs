@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use linerate_control::keys::PublicKey;
 use linerate_control::uapi::client::ClientError;
+use linerate_tunnel::status::Whereabouts;
 
 use crate::host::{Found, Host, Now, Stamp, System};
 use crate::{Ask, Daemon, Tunnel, View, WatchError, Watcher};
@@ -160,6 +161,10 @@ impl<H: Host> Host for One<H> {
 
     fn file(&mut self, tunnel: &str) -> PathBuf {
         self.host.file(tunnel)
+    }
+
+    fn place(&mut self, tunnel: &str, known: &mut Whereabouts) -> Option<String> {
+        self.host.place(tunnel, known)
     }
 
     fn stamp(&mut self, file: &Path) -> Option<Stamp> {

@@ -12,6 +12,7 @@ use linerate_control::keys::PublicKey;
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::limits::Suspension;
 use linerate_control::uapi::response::{Activity, DeviceState, PeerState, ReplyError};
+use linerate_tunnel::status::Whereabouts;
 use linerate_watch::events::{self, What};
 use linerate_watch::host::{Connection, Found, Host, Now, Stamp};
 use linerate_watch::{Ask, Daemon, Time, View, Watcher};
@@ -468,6 +469,10 @@ impl Host for Simulation {
 
     fn file(&mut self, tunnel: &str) -> PathBuf {
         tunnel.into()
+    }
+
+    fn place(&mut self, _: &str, _: &mut Whereabouts) -> Option<String> {
+        None
     }
 
     fn stamp(&mut self, _: &Path) -> Option<Stamp> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use linerate_control::keys::PublicKey;
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::response::{Activity, DeviceState};
+use linerate_tunnel::status::Whereabouts;
 use linerate_watch::events::{self, What};
 use linerate_watch::host::{Connection, Found, Host, Now, Stamp};
 use linerate_watch::{Ask, Daemon, Time, View, Watchers};
@@ -41,6 +42,10 @@ impl Host for TwoTunnels {
 
     fn file(&mut self, _: &str) -> PathBuf {
         PathBuf::new()
+    }
+
+    fn place(&mut self, tunnel: &str, _: &mut Whereabouts) -> Option<String> {
+        (tunnel == "wg1").then(|| "runs, and its interface is called wg9".to_owned())
     }
 
     fn stamp(&mut self, _: &Path) -> Option<Stamp> {

@@ -19,6 +19,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
+use crate::local;
 use crate::peers::Difference;
 use crate::view::Peers;
 
@@ -39,6 +40,8 @@ pub struct Part {
     pub gateway: Gateway,
     /// The address by which clients know the fleet.
     pub address: IpAddr,
+    /// The fleet's key, which its tunnel has.
+    pub public_key: PublicKey,
     /// The peers in force.
     pub peers: watch::Receiver<Arc<Peers>>,
     /// How often a daemon was told; none if there is none.
@@ -81,6 +84,19 @@ impl Part {
     async fn connect(&self) -> Result<UnixStream, Option<String>> {
         let path = socket::path(socket::DIRECTORY.as_ref(), &self.interface);
         let connection = UnixStream::connect(&path).await.map_err(|_| None)?;
+        let interface = &self.interface;
+        // Names are reused, and what has this one is told the fleet's keys.
+        match get(interface).await?.private_key {
+            Some(key) if local::public_key(&key).ok() == Some(self.public_key) => {}
+            // Whoever started it has not configured it yet.
+            None => return Err(None),
+            Some(_) => {
+                return Err(Some(format!(
+                    "the tunnel {interface} that runs has another private key than the fleet, so it is another one, and is as \
+                     it was: take it down with the program that brought it up, then `linerate up {interface}`"
+                )));
+            }
+        }
         for update in self.all() {
             set(&self.interface, update).await.map_err(|error| {
                 Some(format!(
@@ -130,6 +146,13 @@ impl Part {
 /// Tells the daemon that it is of no fleet any more.
 pub async fn release(interface: &InterfaceName) {
     let _ = set(interface, DeviceUpdate { fleet: Some(None), ..DeviceUpdate::default() }).await;
+}
+
+/// The state of the tunnel. An error without words: it has ended, or does not respond.
+async fn get(interface: &InterfaceName) -> Result<DeviceState, Option<String>> {
+    let interface = interface.clone();
+    let get = move || TunnelClient::open(socket::DIRECTORY.as_ref(), interface.as_str())?.get();
+    tokio::task::spawn_blocking(get).await.map_err(|error| Some(error.to_string()))?.map_err(|_| None)
 }
 
 async fn set(interface: &InterfaceName, update: DeviceUpdate) -> Result<(), String> {

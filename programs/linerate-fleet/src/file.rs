@@ -62,18 +62,20 @@ pub async fn keep(
             let (name, path) = (name.clone(), path.clone());
             let outcome = tokio::task::spawn_blocking(move || write(&name, &path, &latest)).await;
             match outcome.unwrap_or_else(|error| Err(error.to_string())) {
-                Ok(true) => {
-                    complaint = None;
+                Ok(Some(unmet)) => {
                     written.send_replace(revision);
-                    break;
+                    if unmet.is_empty() {
+                        complaint = None;
+                        break;
+                    }
+                    // Another tunnel has its name, say. The next try begins with this file.
+                    complain(&mut complaint, format!("the tunnel does not follow its file yet: {}", unmet.join("; ")));
+                    drop(timeout(PAUSE, wanted.changed()).await);
                 }
                 // It has more than is known here yet.
-                Ok(false) => drop(timeout(PAUSE, wanted.changed()).await),
+                Ok(None) => drop(timeout(PAUSE, wanted.changed()).await),
                 Err(error) => {
-                    if complaint.as_ref() != Some(&error) {
-                        eprint_line(&format!("linerate-fleet: the file does not follow the store yet: {error}"));
-                        complaint = Some(error);
-                    }
+                    complain(&mut complaint, format!("the file does not follow the store yet: {error}"));
                     sleep(PAUSE).await;
                 }
             }
@@ -81,14 +83,23 @@ pub async fn keep(
     }
 }
 
-/// Makes the file what is wanted. False if it has an edit of this host that is not in that yet.
-fn write(name: &FleetName, path: &std::path::Path, wanted: &Wanted) -> Result<bool, String> {
+/// Says what is wrong, once.
+fn complain(last: &mut Option<String>, complaint: String) {
+    if last.as_ref() != Some(&complaint) {
+        eprint_line(&format!("linerate-fleet: {complaint}"));
+        *last = Some(complaint);
+    }
+}
+
+/// Makes the file what is wanted, and returns what the tunnel does not do of that ([`follow`]). `None` if the file has an
+/// edit of this host that is not in what is wanted yet.
+fn write(name: &FleetName, path: &std::path::Path, wanted: &Wanted) -> Result<Option<Vec<String>>, String> {
     // New ones come in the order of their numbers, which is that of their edits.
     let mut order: Vec<(&PublicKey, &Section, u32)> =
         wanted.peers.iter().map(|(key, peer)| (key, &peer.section, peer.number)).collect();
     order.sort_by_key(|(_, _, number)| *number);
     let mut is_behind = false;
-    follow(path, |document| {
+    let unmet = follow(path, |document| {
         // Edits end before the lock is here, so none comes between.
         is_behind = local::is_behind(name, wanted.revision);
         if is_behind {
@@ -97,7 +108,7 @@ fn write(name: &FleetName, path: &std::path::Path, wanted: &Wanted) -> Result<bo
         Document::of(peers::with_peers(document, order.iter().map(|(key, section, _)| (*key, *section))).into())
     })?;
     if is_behind {
-        return Ok(false);
+        return Ok(None);
     }
     let sections: Sections = order.iter().map(|(key, section, _)| (**key, (*section).clone())).collect();
     let saved = Saved {
@@ -108,7 +119,7 @@ fn write(name: &FleetName, path: &std::path::Path, wanted: &Wanted) -> Result<bo
         numbers: order.iter().map(|(key, _, number)| (key.to_hex(), *number)).collect(),
     };
     local::save_view(name, &saved)?;
-    Ok(true)
+    Ok(Some(unmet))
 }
 
 /// Signals that end a wait for the lock of the tunnel. They are listened to once.
@@ -121,11 +132,12 @@ fn interruption() -> Result<&'static Interruption, String> {
     Ok(LISTENS.get_or_init(|| new))
 }
 
-/// Changes the file, and has the tunnel follow, without asking the store.
+/// Changes the file, and has the tunnel follow, without asking the store. Returns what the tunnel that runs does not do of
+/// what the file says, a sentence each.
 ///
 /// # Errors
 /// It has errors, or cannot be written.
-pub fn follow(path: &std::path::Path, change: impl FnOnce(&Document) -> Document) -> Result<(), String> {
+pub fn follow(path: &std::path::Path, change: impl FnOnce(&Document) -> Document) -> Result<Vec<String>, String> {
     let said = |error: linerate_tunnel::Error| error.to_string();
     let file = ConfigFile::open(&path.to_string_lossy()).map_err(said)?;
     let options = Options {
@@ -137,5 +149,6 @@ pub fn follow(path: &std::path::Path, change: impl FnOnce(&Document) -> Document
         supervised: false,
     };
     let context = Context { reporter: &Quiet, interruption: interruption()? };
-    linerate_tunnel::follow(&file, &options, context, |file| Ok((change(&file.document), ()))).map(drop).map_err(said)
+    let edited = linerate_tunnel::follow(&file, &options, context, |file| Ok((change(&file.document), ())));
+    edited.map(|edited| edited.unmet).map_err(said)
 }

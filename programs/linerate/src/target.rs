@@ -126,6 +126,7 @@ pub(crate) mod tests {
             no_private_key: false,
             not_listening: false,
             place: None,
+            unexamined: None,
             misplaced: false,
             lost: Vec::new(),
             bypassed: Vec::new(),

@@ -49,6 +49,11 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
 }
 
+/// The name that the TUN device of a process has now: the kernel does not tell.
+pub fn tun_of(_pid: u32) -> Option<String> {
+    None
+}
+
 /// A descriptor that is readable once `child`, which nobody has waited for yet, has ended.
 ///
 /// # Errors

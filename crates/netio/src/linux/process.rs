@@ -1,5 +1,6 @@
 //! signalfd(2), SO_PEERCRED, pidfd_open(2), and system calls that a seccomp filter traps.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
@@ -52,6 +53,25 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
 }
 
+/// The name that the TUN device of a process has now, if it has one; it may be in another network namespace. `None` if this
+/// process may not see that, or if there are several.
+pub fn tun_of(pid: u32) -> Option<String> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?;
+    let texts = descriptors.flatten().filter_map(|descriptor| fs::read_to_string(descriptor.path()).ok());
+    // Each queue has a descriptor (tun_chr_show_fdinfo, drivers/net/tun.c).
+    let mut names: Vec<String> = texts.filter_map(|text| Some(device(&text)?.to_owned())).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.pop().filter(|_| names.is_empty())
+}
+
+/// The device of a TUN descriptor, by its text in fdinfo.
+fn device(text: &str) -> Option<&str> {
+    let name = text.lines().find_map(|line| line.strip_prefix("iff:")).map(str::trim);
+    // That of a device that was deleted is empty.
+    name.filter(|name| !name.is_empty())
+}
+
 /// A descriptor that is readable once `child`, which nobody has waited for yet, has ended.
 ///
 /// # Errors
@@ -86,4 +106,18 @@ pub fn refuse_trapped_calls() -> io::Result<()> {
 pub fn trapped_calls() -> TrappedCalls {
     let (count, last) = trap::trapped();
     TrappedCalls { count, last }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_found_in_the_text_of_its_descriptor() {
+        let text = |last: &str| format!("pos:\t0\nflags:\t0104002\nmnt_id:\t25\nino:\t93\n{last}");
+        assert_eq!(device(&text("iff:\twg9\n")), Some("wg9"));
+        assert_eq!(device(&text("iff:\t\n")), None);
+        assert_eq!(device(&text("eventfd-count: 0\n")), None);
+        assert_eq!(tun_of(std::process::id()), None);
+    }
 }

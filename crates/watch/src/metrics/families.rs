@@ -36,7 +36,7 @@ pub struct Content {
 }
 
 /// The families of all dialects, as their samples are named.
-pub const NAMES: [&str; 32] = [
+pub const NAMES: [&str; 33] = [
     "wireguard_sent_bytes_total",
     "wireguard_received_bytes_total",
     "wireguard_latest_handshake_seconds",
@@ -50,6 +50,7 @@ pub const NAMES: [&str; 32] = [
     "linerate_build_info",
     "linerate_tunnel_info",
     "linerate_tunnel_up",
+    "linerate_tunnel_elsewhere_info",
     "linerate_tunnel_listening",
     "linerate_clients",
     "linerate_drops_total",
@@ -195,6 +196,14 @@ fn ours(writer: &mut Writer, view: &View, version: &str) {
     });
     writer.family("linerate_tunnel_up", Kind::Gauge, "Whether a tunnel runs and could be read.", |samples| {
         each_tunnel(view, |tunnel| samples.add(&[tunnel.label()], u8::from(tunnel.is_running())));
+    });
+    let help = "Where a tunnel is that is not here under its name: it was renamed, moved, replaced.";
+    writer.family("linerate_tunnel_elsewhere", Kind::Info, help, |samples| {
+        each_tunnel(view, |tunnel| {
+            if let Some(place) = &tunnel.place {
+                samples.add(&[tunnel.label(), ("place", place)], 1);
+            }
+        });
     });
     let help = "Whether a tunnel has its UDP port; 0 if its link is up and another program has it.";
     writer.family("linerate_tunnel_listening", Kind::Gauge, help, |samples| {
@@ -406,6 +415,7 @@ mod tests {
             interface: interface.to_owned(),
             implementation: RunBy::Daemon,
             problem: None,
+            place: (interface == "wg1").then(|| "runs, and its interface is called wg9".to_owned()),
             is_awaited: false,
             file: Default::default(),
             public_key: Some(PublicKey([9; 32])),
@@ -468,6 +478,8 @@ mod tests {
             ),
             r#"linerate_drops_total{interface="wg0",reason="no_peer"} 5"#.to_owned(),
             r#"linerate_tunnel_listening{interface="wg0"} 0"#.to_owned(),
+            r#"linerate_tunnel_elsewhere_info{interface="wg1",place="runs, and its interface is called wg9"} 1"#
+                .to_owned(),
             r#"linerate_clients{interface="wg1",state="connected"} 1"#.to_owned(),
             r#"linerate_clients{interface="wg1",state="never"} 1"#.to_owned(),
             r#"linerate_wakeups_total{interface="wg0",by="control",found="empty"} 5"#.to_owned(),

@@ -7,6 +7,7 @@ use linerate_control::tunnel_file::{FleetName, settings};
 use linerate_tunnel::ConfigFile;
 use rustix::system::uname;
 
+use super::followed;
 use crate::arguments::Init;
 use crate::edit::{self, first};
 use crate::file;
@@ -73,7 +74,7 @@ pub(super) async fn run(arguments: &Init) -> Result<ExitCode, String> {
         route_table: None,
     };
     local::save(name, &local, &mesh_key)?;
-    write_fleet(&file, name, None)?;
+    let unmet = write_fleet(&file, name, None)?;
     let saved = Saved {
         revision: made.revision,
         digest: peers::digest(&sections),
@@ -88,7 +89,7 @@ pub(super) async fn run(arguments: &Init) -> Result<ExitCode, String> {
     ));
     warn_of_plain(store);
     warn_of_missing(*address);
-    Ok(ExitCode::SUCCESS)
+    Ok(followed(&unmet))
 }
 
 /// Checks that neither the tunnel nor the host's files belong to a fleet.
@@ -155,8 +156,13 @@ pub(super) fn member(
     Ok(Member { name, mesh_key: local::public_key(mesh_key)?.to_string(), mesh_endpoint, draining: false })
 }
 
-/// Writes into the tunnel's file that it belongs to the fleet, and that these are its peers.
-pub(super) fn write_fleet(file: &ConfigFile, name: &FleetName, peers: Option<&Sections>) -> Result<(), String> {
+/// Writes into the tunnel's file that it belongs to the fleet, and that these are its peers. Returns what the tunnel does
+/// not do of that.
+pub(super) fn write_fleet(
+    file: &ConfigFile,
+    name: &FleetName,
+    peers: Option<&Sections>,
+) -> Result<Vec<String>, String> {
     file::follow(&file.called, |document| {
         let mut document = match peers {
             Some(peers) => linerate_control::document::Document::of(peers::with_peers(document, peers.iter()).into()),

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use linerate_cli::eprint_line;
 
+use super::followed;
 use super::init::{check_alone, check_port, member, warn_of_missing, warn_of_plain, write_fleet};
 use crate::arguments::Join;
 use crate::gateway::GATEWAYS_MAX;
@@ -56,7 +57,7 @@ pub(super) async fn run(arguments: &Join) -> Result<ExitCode, String> {
     };
     local::save(name, &local, &mesh_key)?;
     let sections = view.peers().iter().map(|(key, peer)| (*key, peer.section.clone())).collect();
-    write_fleet(&file, name, Some(&sections))?;
+    let unmet = write_fleet(&file, name, Some(&sections))?;
     let mut members = view.stored_members().clone();
     members.insert(number, member);
     let saved = Saved {
@@ -74,7 +75,7 @@ pub(super) async fn run(arguments: &Join) -> Result<ExitCode, String> {
     view.refused().values().for_each(|why| eprint_line(&format!("Warning: a peer of the store is refused: {why}")));
     warn_of_plain(store);
     warn_of_missing(address);
-    Ok(ExitCode::SUCCESS)
+    Ok(followed(&unmet))
 }
 
 /// Takes the lowest number that is free.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use linerate_cli::eprint_line;
 use linerate_control::tunnel_file::settings;
 
-use super::{change_member, member, no_gateway};
+use super::{change_member, followed, member, no_gateway};
 use crate::arguments::Which;
 use crate::local::{self, Fleet};
 use crate::store::Operation;
@@ -32,7 +32,7 @@ pub(super) async fn run(which: &Which) -> Result<ExitCode, String> {
     }
     let (file, _) = fleet.tunnel()?;
     daemon::release(&file.interface).await;
-    file::follow(&file.path, |document| {
+    let unmet = file::follow(&file.path, |document| {
         let mut document = document.clone();
         let interface = document.interface();
         document.unset(interface, &settings::FLEET);
@@ -43,5 +43,5 @@ pub(super) async fn run(which: &Which) -> Result<ExitCode, String> {
         "this host is no gateway of {} any more; its tunnel {} keeps the peers, and has the shared private key",
         fleet.name, file.interface
     ));
-    Ok(ExitCode::SUCCESS)
+    Ok(followed(&unmet))
 }

@@ -11,6 +11,7 @@ mod status;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
+use linerate_cli::eprint_line;
 use linerate_tunnel::resolver;
 
 use crate::arguments::{Command, OfFleet};
@@ -83,6 +84,12 @@ async fn change_member(fleet: &Fleet, number: u8, known: &KeyValue, operations: 
         true => Ok(()),
         false => Err(format!("gateway {number} was changed at the same time: try again")),
     }
+}
+
+/// Says what the tunnel does not do of what its file says, and fails then.
+fn followed(unmet: &[String]) -> ExitCode {
+    unmet.iter().for_each(|sentence| eprint_line(&format!("linerate-fleet: {sentence}")));
+    if unmet.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn no_gateway(fleet: &Fleet, number: u8) -> String {

@@ -230,6 +230,7 @@ fn start(here: Here, config: Config, last: Option<(Saved, Peers)>) -> Result<(Se
         interface: interface.clone(),
         gateway: Gateway { number, index_key: index_key.clone() },
         address: config.address.ip(),
+        public_key: config.public_key()?,
         peers: in_force,
         told: told_to,
     };

@@ -109,11 +109,16 @@ fn gather(status: &Status, all: &[Status], probes: bool, firewall: &Firewall) ->
         let tunnel = Tunnel { name: name.clone(), is_dead: true, ..Tunnel::default() };
         return Ok(Evidence { tunnel, ..Evidence::default() });
     }
+    if let Some(why) = &status.unexamined {
+        return Err(why.clone());
+    }
     let begin = Instant::now();
     let state = linerate_host::linux::Host::open().and_then(|mut host| host.state());
     let mut state = state.map_err(|error| format!("cannot read the host's network: {error}"))?;
     if state.link(name).is_none() {
-        return Err(format!("{name}: its interface is in another network namespace; run this command there"));
+        return Err(format!(
+            "{name}: its interface has another name, or is in another network namespace: run this command there"
+        ));
     }
     let file = file(status);
     let pid = daemon(name);
@@ -207,14 +212,14 @@ fn file(status: &Status) -> Option<ConfigFile> {
 
 /// The daemon's process, if it is of this PID namespace.
 pub(super) fn daemon(name: &str) -> Option<u32> {
-    let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), name).ok()?;
+    let tunnel = TunnelClient::of_interface(Path::new(socket::DIRECTORY), name).ok()?;
     peer(tunnel.closed()?).ok()?
 }
 
 /// The device's state, and the daemon's counters if it has any.
 fn ask(name: &str) -> Result<(DeviceState, BTreeMap<String, u64>), String> {
     let directory = Path::new(socket::DIRECTORY);
-    let open = || TunnelClient::open(directory, name);
+    let open = || TunnelClient::of_interface(directory, name);
     let device =
         open().and_then(|mut tunnel| tunnel.get()).map_err(|error| linerate_wg::show::inaccessible(name, &error))?;
     // Other daemons close the connection, so this uses a separate one.

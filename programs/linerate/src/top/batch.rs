@@ -59,6 +59,9 @@ fn as_table(state: &mut State, view: View) -> String {
             let _ = writeln!(text, "{name}: its daemon has died");
             continue;
         }
+        if let Some(place) = &tunnel.place {
+            let _ = writeln!(text, "{name}: it {}", printable(place));
+        }
         let rates = tunnel.rates();
         let [received, sent] = [rates.map(|rates| rates.received), rates.map(|rates| rates.sent)].map(rate);
         let cpu = tunnel.daemon.and_then(|daemon| daemon.cpu).map(|share| format!("{:.1}%", share * 100.0));

@@ -181,6 +181,11 @@ fn one_tunnel(buffer: &mut Buffer, y: u16, tunnel: &Tunnel, state: &State, look:
         write(buffer, x, y, "its daemon has died", bad);
         return;
     }
+    // In the place of its rates, which are in the rows of its peers. A hook may have moved it on purpose.
+    if let Some(place) = &tunnel.place {
+        write(buffer, x, y, &format!("it {}", printable(place)), look.of(Color::Yellow));
+        return;
+    }
     let rates = tunnel.rates();
     let [received, sent] = [rates.map(|rates| rates.received), rates.map(|rates| rates.sent)].map(rate);
     let cpu = match tunnel.daemon {

@@ -444,6 +444,7 @@ mod tests {
             interface: "wg0".into(),
             implementation: RunBy::Daemon,
             problem: None,
+            place: None,
             is_awaited: false,
             file: PathBuf::new(),
             public_key: None,

@@ -127,7 +127,7 @@ impl View<'_> {
         };
         Self {
             directory: Path::new(socket::DIRECTORY),
-            names: client::names,
+            names: client::interfaces,
             now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             colour,
             keys: variable("WG_HIDE_KEYS") == "never",
@@ -214,7 +214,7 @@ enum Answer {
 
 impl Answer {
     fn ask(view: &View<'_>, name: &str, form: Form) -> Result<Self, ClientError> {
-        let mut tunnel = TunnelClient::open(view.directory, name)?;
+        let mut tunnel = TunnelClient::of_interface(view.directory, name)?;
         if view.activity
             && matches!(form, Form::Field(Field::Endpoints | Field::LatestHandshakes | Field::Transfer))
             && let TunnelClient::Daemon(daemon) = &mut tunnel
@@ -226,7 +226,7 @@ impl Answer {
                 Err(_) => {}
             }
             // Other daemons have closed the connection.
-            tunnel = TunnelClient::open(view.directory, name)?;
+            tunnel = TunnelClient::of_interface(view.directory, name)?;
         }
         match form {
             Form::Counters | Form::CountersJson => tunnel.stats().map(Self::Counters),

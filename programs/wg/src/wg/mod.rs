@@ -108,13 +108,13 @@ fn usage_of(program: &str, command: &str) -> Option<String> {
 
 /// The state of `interface`. `purpose` begins the message if it cannot be read.
 fn get(interface: &OsStr, purpose: &str) -> Result<DeviceState, String> {
-    let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &interface.to_string_lossy());
+    let tunnel = TunnelClient::of_interface(Path::new(socket::DIRECTORY), &interface.to_string_lossy());
     let state = tunnel.and_then(|mut tunnel| tunnel.get());
     state.map_err(|error| format!("{purpose}: {}", error.reason_of_get()))
 }
 
 fn modify(interface: &OsStr, update: &DeviceUpdate) -> Outcome {
-    let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &settable(interface));
+    let tunnel = TunnelClient::of_interface(Path::new(socket::DIRECTORY), &settable(interface));
     let done = tunnel.and_then(|mut tunnel| tunnel.set(update));
     done.map_err(|error| format!("Unable to modify interface: {}", error.reason_of_set()))?;
     Ok(ExitCode::SUCCESS)

@@ -44,6 +44,7 @@ fn tunnel(interface: &str, instance: u64, peers: Vec<Peer>) -> Tunnel {
         interface: interface.to_owned(),
         implementation: RunBy::Daemon,
         problem: None,
+        place: None,
         is_awaited: false,
         file: PathBuf::new(),
         public_key: None,

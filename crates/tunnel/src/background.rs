@@ -30,13 +30,13 @@ pub(crate) fn start(file: &ConfigFile, context: Context<'_>) {
 
 impl ConfigFile {
     /// Whether there are names to look up, peers of which something is to be written into the file, default routes to
-    /// follow, an interface of a gateway that may come back, or a default route that must not get lost. wg-quick leaves no process behind for that.
+    /// follow, or anything that others may remove. For the last wg-quick leaves no process behind. The supervisor sleeps
+    /// until the host tells of a change; FreeBSD's tells of default routes only.
     pub(crate) fn needs_supervisor(&self, compat: Compat) -> bool {
-        let has_default_route = || self.contents.table == Table::Auto && self.takes_all();
         !self.named_endpoints().is_empty()
             || self.has_outcomes()
             || self.follows_default_routes()
-            || (compat == Compat::Native && (self.contents.gateway != Gateway::Off || has_default_route()))
+            || (compat == Compat::Native && (!ONE_TABLE || self.contents.gateway != Gateway::Off))
     }
 
     /// Whether it follows the host's default routes: to forward to their interfaces, or, where there is one table, because

@@ -108,11 +108,7 @@ impl Listener {
         remove_stale(directory, interface)?;
         // Between bind and listen a socket refuses connections, and `wg` would delete it as stale. So it gets its final
         // name once it listens.
-        let unnamed = directory.join(format!("{interface}.sock.new"));
-        match fs::remove_file(&unnamed) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
+        let unnamed = unnamed(directory, interface);
         let socket = bind_privately(&unnamed).map_err(failed)?;
         fs::rename(&unnamed, &path).map_err(failed)?;
         Self::of(socket, path.clone()).map_err(failed)
@@ -179,6 +175,21 @@ fn bind_privately(path: &Path) -> io::Result<UnixListener> {
 pub fn remove_stale(directory: &Path, interface: &InterfaceName) -> Result<(), OpenError> {
     let path = &path(directory, interface);
     let failed = |error| OpenError::Io(path.to_owned(), error);
+    remove_stale_file(path, interface)?;
+    // A daemon that was killed before it gave its socket the final name has left this one.
+    match fs::remove_file(unnamed(directory, interface)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+        _ => Ok(()),
+    }
+}
+
+/// The path of a socket until it listens.
+fn unnamed(directory: &Path, interface: &InterfaceName) -> PathBuf {
+    directory.join(format!("{interface}.sock.new"))
+}
+
+fn remove_stale_file(path: &Path, interface: &InterfaceName) -> Result<(), OpenError> {
+    let failed = |error| OpenError::Io(path.to_owned(), error);
     let file = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file.map_err(failed)?,
@@ -201,6 +212,17 @@ fn file_id(path: &Path) -> io::Result<FileId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_daemon_leaves_that_was_killed_while_it_opened_its_socket_is_removed() {
+        let interface: InterfaceName = "wg0".parse().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        for left in [path(directory.path(), &interface), unnamed(directory.path(), &interface)] {
+            drop(UnixListener::bind(&left).unwrap());
+            remove_stale(directory.path(), &interface).unwrap();
+            assert!(!left.exists(), "{}", left.display());
+        }
+    }
 
     #[test]
     fn a_descriptor_that_does_not_listen_is_refused() {

@@ -5,7 +5,7 @@ use linerate_host::plan::foreign::Obstacle;
 use linerate_host::step::AddressFamily;
 
 use crate::evidence::{Evidence, Peer, Probe, Way};
-use crate::firewall::Packet;
+use crate::firewall::{ICMP, ICMPV6, Packet};
 use crate::handshake::told;
 use crate::{Finding, Severity, security};
 
@@ -111,7 +111,7 @@ fn probed(evidence: &Evidence, peer: &Peer, probe: &Probe) -> Option<Finding> {
 fn blocked_inside(evidence: &Evidence, probe: &Probe) -> Option<Finding> {
     let tunnel = &evidence.tunnel;
     let ruleset = evidence.host.ruleset.as_ref()?;
-    let protocol = if probe.to.is_ipv4() { "icmp" } else { "icmpv6" };
+    let protocol = if probe.to.is_ipv4() { ICMP } else { ICMPV6 };
     let echo = Packet {
         hook: "output",
         outgoing: &tunnel.name,

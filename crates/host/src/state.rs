@@ -6,6 +6,7 @@ use std::ops::BitOrAssign;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::condition::Condition;
 use crate::spec::AddressRange;
 use crate::step::{AddressFamily, DnsManager, Route, Rule};
 
@@ -114,6 +115,8 @@ pub enum ForeignHook {
     Output,
     /// Whatever comes in, whether it is for the host or forwarded.
     Prerouting,
+    /// Whatever leaves, whether the host sends or forwards it.
+    Postrouting,
 }
 
 /// What made a firewall.
@@ -164,8 +167,29 @@ pub struct ForeignRule {
     pub is_for_some: bool,
     /// It has conditions that are not read.
     pub has_others: bool,
+    /// It is for packets for which all of these hold.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// What it does to packets besides deciding about them.
+    #[serde(default)]
+    pub changes: Vec<Change>,
+    /// How many packets it was for, if it counts them and that is read.
+    #[serde(default)]
+    pub packets: Option<u64>,
     /// What it decides.
     pub verdict: ForeignVerdict,
+}
+
+/// What a foreign rule does to packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// It sets their mark; none if the value is not known.
+    Mark(Option<u32>),
+    /// It translates their source address.
+    Source,
+    /// It limits the size of TCP segments.
+    SegmentSize,
 }
 
 /// Packets that a foreign rule is not for.
@@ -210,6 +234,8 @@ pub enum ForeignVerdict {
     Jump(String),
     /// On with this chain, and not back.
     Goto(String),
+    /// Anything: another program decides, or it is not read.
+    Unknown,
 }
 
 /// A sysctl that tunnels hold.

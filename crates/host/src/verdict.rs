@@ -3,15 +3,16 @@
 //! Everyone who asks about other programs' firewalls asks here: the planner, and the doctor. The rules of a base chain are
 //! followed as the kernel does. A rule that is for some packets of the asked kind decides nothing, so no chain looks open
 //! because of a rule that is for others. Where a rule has conditions that are not read, the verdict is a doubt, which
-//! names that rule.
+//! names that rule. If one packet is asked about ([`Sample`]), each such rule is a doubt, also one that is for few.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
+use crate::condition::Truth;
 use crate::spec::AddressRange;
-use crate::state::{Exception, ForeignChain, ForeignRule, ForeignVerdict, NamePattern};
+use crate::state::{Change, Exception, ForeignChain, ForeignRule, ForeignVerdict, NamePattern};
 use crate::step::AddressFamily;
 
 /// `NF_CT_STATE_BIT` of include/uapi/linux/netfilter/nf_conntrack_common.h.
@@ -46,6 +47,17 @@ pub struct Packet<'a> {
     pub protocol: u8,
     /// The port that it is for; without one, packets to any port are meant.
     pub port: Option<u16>,
+    /// What else is known, if one packet is meant; without it, packets of this kind are.
+    pub sample: Option<Sample<'a>>,
+}
+
+/// What only one packet has.
+#[derive(Clone, Debug, Default)]
+pub struct Sample<'a> {
+    /// Its source port, if that is known.
+    pub source_port: Option<u16>,
+    /// The interface that the route to its source leads over, if that is known.
+    pub source_route: Option<&'a str>,
 }
 
 /// What a chain does with a packet, the best first.
@@ -71,6 +83,8 @@ pub struct Place {
     pub chain: String,
     /// The rule ([`ForeignRule::name`]); none for the policy of the chain.
     pub rule: Option<String>,
+    /// How many packets the rule was for ([`ForeignRule::packets`]).
+    pub packets: Option<u64>,
 }
 
 impl fmt::Display for Place {
@@ -114,6 +128,20 @@ struct Doubts {
     may_pass: Option<Place>,
     /// One would drop it that is for most.
     may_stop: Option<Place>,
+    /// The packet's mark by now.
+    mark: Option<u32>,
+}
+
+impl Doubts {
+    /// Adds what rules decide that may not be for the packet: `place` names that.
+    fn add(&mut self, decision: Option<Decision>, place: &dyn Fn() -> Place) {
+        let doubt = match decision {
+            Some(Decision::Accepts) => &mut self.may_pass,
+            Some(Decision::Drops(_)) => &mut self.may_stop,
+            None => return,
+        };
+        doubt.get_or_insert_with(place);
+    }
 }
 
 impl ForeignChain {
@@ -128,12 +156,18 @@ impl ForeignChain {
 
     /// What becomes of a packet in this base chain.
     pub fn verdict(&self, packet: &Packet<'_>) -> Verdict {
+        self.verdict_and_mark(packet, &mut None)
+    }
+
+    /// As [`verdict`](Self::verdict), for a packet with this mark, if it is known. Rules may set it.
+    pub fn verdict_and_mark(&self, packet: &Packet<'_>, mark: &mut Option<u32>) -> Verdict {
         if self.family().is_some_and(|family| family != packet.family) {
             return Verdict::Accepts;
         }
-        let mut doubts = Doubts::default();
+        let mut doubts = Doubts { mark: *mark, ..Doubts::default() };
         let decision = self.decided(&self.chain, packet, 0, &mut doubts);
-        let by_policy = || self.drops.then(|| Place { chain: self.chain.clone(), rule: None });
+        *mark = doubts.mark;
+        let by_policy = || self.drops.then(|| Place { chain: self.chain.clone(), rule: None, packets: None });
         let drops = match decision {
             Some(Decision::Accepts) => None,
             Some(Decision::Drops(by)) => Some(by),
@@ -149,37 +183,86 @@ impl ForeignChain {
 
     /// What the rules of a chain decide; none if they leave the packet undecided.
     fn decided(&self, chain: &str, packet: &Packet<'_>, depth: usize, doubts: &mut Doubts) -> Option<Decision> {
-        for rule in self.rules.get(chain).filter(|_| depth <= DEEPEST).into_iter().flatten() {
-            let place = || Place { chain: chain.to_owned(), rule: Some(rule.name.clone()) };
-            match (&rule.verdict, fits(rule, packet)) {
+        let rules = self.rules.get(chain).filter(|_| depth <= DEEPEST)?;
+        self.follow((chain, &rules[..]), packet, depth, doubts)
+    }
+
+    /// What these rules, the last ones of a chain, decide.
+    fn follow(
+        &self,
+        (chain, rules): (&str, &[ForeignRule]),
+        packet: &Packet<'_>,
+        depth: usize,
+        doubts: &mut Doubts,
+    ) -> Option<Decision> {
+        for (index, rule) in rules.iter().enumerate() {
+            let place = || Place { chain: chain.to_owned(), rule: Some(rule.name.clone()), packets: rule.packets };
+            let fits = fits(rule, packet, doubts.mark);
+            if fits == Fits::No {
+                continue;
+            }
+            let mark_before = doubts.mark;
+            if let Some(Change::Mark(mark)) = rule.changes.iter().find(|change| matches!(change, Change::Mark(_))) {
+                doubts.mark = *mark;
+            }
+            // Whether the rest of the chain is for the packet is not known.
+            let mut may_leave = false;
+            match (&rule.verdict, fits) {
                 (ForeignVerdict::Accept, Fits::Yes) => return Some(Decision::Accepts),
-                (ForeignVerdict::Accept, Fits::Most | Fits::Unknown) => {
-                    doubts.may_pass.get_or_insert_with(place);
-                }
+                (ForeignVerdict::Accept, Fits::Most | Fits::Unknown) => doubts.add(Some(Decision::Accepts), &place),
                 (ForeignVerdict::Drop, Fits::Yes) => return Some(Decision::Drops(place())),
-                (ForeignVerdict::Drop, Fits::Most) => {
-                    doubts.may_stop.get_or_insert_with(place);
+                (ForeignVerdict::Drop, Fits::Most) => doubts.add(Some(Decision::Drops(place())), &place),
+                (ForeignVerdict::Unknown, Fits::Yes | Fits::Most) => {
+                    doubts.add(Some(Decision::Accepts), &place);
+                    doubts.add(Some(Decision::Drops(place())), &place);
                 }
-                // What comes after a return that may be for this packet is not for all of its kind.
-                (ForeignVerdict::Return, Fits::Some | Fits::Unknown | Fits::Most) if depth > 0 => return None,
                 (ForeignVerdict::Return, Fits::Yes) => return None,
+                // What comes after a return that may be for this packet is not for all of its kind.
+                (ForeignVerdict::Return, _) if packet.sample.is_none() && depth > 0 => return None,
+                (ForeignVerdict::Return, _) => may_leave = packet.sample.is_some(),
+                (ForeignVerdict::Goto(to) | ForeignVerdict::Jump(to), _)
+                    if packet.sample.is_some() && !self.rules.contains_key(to) =>
+                {
+                    // A target of iptables may do anything.
+                    doubts.add(Some(Decision::Accepts), &place);
+                    doubts.add(Some(Decision::Drops(place())), &place);
+                }
                 (ForeignVerdict::Goto(to), Fits::Yes) => return self.decided(to, packet, depth + 1, doubts),
                 (ForeignVerdict::Jump(to), Fits::Yes) => match self.decided(to, packet, depth + 1, doubts) {
                     None => {}
                     decision => return decision,
                 },
-                (ForeignVerdict::Goto(to) | ForeignVerdict::Jump(to), fits @ (Fits::Most | Fits::Unknown)) => {
-                    let mut there = Doubts::default();
+                (ForeignVerdict::Goto(to) | ForeignVerdict::Jump(to), Fits::Most | Fits::Unknown) => {
+                    let mut there = Doubts { mark: doubts.mark, ..Doubts::default() };
                     let decision = self.decided(to, packet, depth + 1, &mut there);
+                    doubts.mark = there.mark;
+                    may_leave = packet.sample.is_some()
+                        && matches!(rule.verdict, ForeignVerdict::Goto(_))
+                        && decision.is_none();
                     if there.may_pass.is_some() || decision == Some(Decision::Accepts) {
                         doubts.may_pass.get_or_insert_with(place);
                     }
-                    let stops = there.may_stop.is_some() || matches!(decision, Some(Decision::Drops(_)));
-                    if fits == Fits::Most && stops {
-                        doubts.may_stop.get_or_insert_with(place);
+                    let stops = match decision {
+                        Some(Decision::Drops(by)) => Some(by),
+                        _ => there.may_stop,
+                    };
+                    if let Some(by) = stops.filter(|_| fits == Fits::Most) {
+                        // Of a kind of packets, the doubt is about this rule.
+                        doubts.may_stop.get_or_insert_with(|| if packet.sample.is_some() { by } else { place() });
                     }
                 }
                 _ => {}
+            }
+            if fits != Fits::Yes && doubts.mark != mark_before {
+                doubts.mark = None;
+            }
+            if may_leave {
+                let decision = self.follow((chain, &rules[index + 1..]), packet, depth, doubts);
+                if let Some(Decision::Drops(place)) = &decision {
+                    doubts.may_stop.get_or_insert_with(|| place.clone());
+                }
+                doubts.add(decision, &place);
+                return None;
             }
         }
         None
@@ -205,7 +288,15 @@ enum Fits {
     No,
 }
 
-fn fits(rule: &ForeignRule, packet: &Packet<'_>) -> Fits {
+fn fits(rule: &ForeignRule, packet: &Packet<'_>, mark: Option<u32>) -> Fits {
+    match matched(rule, packet, mark) {
+        // Of one packet, it is a doubt whichever of them it is.
+        Fits::Most | Fits::Unknown | Fits::Some if packet.sample.is_some() => Fits::Most,
+        fits => fits,
+    }
+}
+
+fn matched(rule: &ForeignRule, packet: &Packet<'_>, mark: Option<u32>) -> Fits {
     let is_other = |patterns: &[NamePattern], name: Option<&str>| {
         // What is for the host leaves by no interface.
         patterns.iter().any(|pattern| !matches(pattern, name.unwrap_or_default()))
@@ -231,14 +322,19 @@ fn fits(rule: &ForeignRule, packet: &Packet<'_>) -> Fits {
     // Up to its limit a rule that accepts is for all packets; one that drops what is above a limit is for few.
     let limited = match rule.verdict {
         _ if !rule.is_limited => Fits::Yes,
-        ForeignVerdict::Accept => Fits::Yes,
+        ForeignVerdict::Accept if packet.sample.is_none() => Fits::Yes,
         ForeignVerdict::Jump(_) | ForeignVerdict::Goto(_) => Fits::Unknown,
         _ => Fits::Some,
     };
     let addresses = [(rule.source, &packet.source), (rule.destination, &packet.destination)];
     let addresses = addresses.into_iter().filter_map(|(range, nets)| Some(within(&range?, nets.as_deref())));
     let exceptions = rule.exceptions.iter().map(|exception| spared(exception, packet));
-    addresses.chain(exceptions).chain([others, some, limited]).max().unwrap_or(Fits::Yes)
+    let conditions = rule.conditions.iter().map(|condition| match condition.holds(packet, mark) {
+        Truth::Yes => Fits::Yes,
+        Truth::No => Fits::No,
+        Truth::Perhaps => Fits::Unknown,
+    });
+    addresses.chain(exceptions).chain(conditions).chain([others, some, limited]).max().unwrap_or(Fits::Yes)
 }
 
 /// Whether an exception of a rule leaves the packet to it.
@@ -246,7 +342,7 @@ fn spared(exception: &Exception, packet: &Packet<'_>) -> Fits {
     match exception {
         Exception::From(range) => outside(range, packet.source.as_deref()),
         // What is for the host is for few addresses, which are perhaps these.
-        Exception::To(_) if packet.to.is_none() => Fits::Most,
+        Exception::To(_) if packet.to.is_none() && packet.destination.is_none() => Fits::Most,
         Exception::To(range) => outside(range, packet.destination.as_deref()),
         Exception::Ports(first, last) => match packet.port {
             Some(port) if (*first..=*last).contains(&port) => Fits::No,
@@ -329,7 +425,17 @@ mod tests {
     fn out() -> Packet<'static> {
         let source = Some(vec!["10.9.0.2/32".parse().unwrap(), "10.9.0.3/32".parse().unwrap()]);
         let (to, family) = (Some("eth0"), AddressFamily::V4);
-        Packet { from: "wg0", to, family, source, destination: None, state: NEW, protocol: TCP, port: None }
+        Packet {
+            from: "wg0",
+            to,
+            family,
+            source,
+            destination: None,
+            state: NEW,
+            protocol: TCP,
+            port: None,
+            sample: None,
+        }
     }
 
     fn passage(verdict: &Verdict) -> Passage {
@@ -363,7 +469,8 @@ mod tests {
     /// Of datagrams to port 51820 from anywhere.
     fn passage_in(chain: &ForeignChain) -> Passage {
         let (source, destination, family, port) = (None, None, AddressFamily::V4, Some(51820));
-        let packet = Packet { from: "eth0", to: None, family, source, destination, state: NEW, protocol: UDP, port };
+        let (from, to, state, protocol, sample) = ("eth0", None, NEW, UDP, None);
+        let packet = Packet { from, to, family, source, destination, state, protocol, port, sample };
         passage(&chain.verdict(&packet))
     }
 

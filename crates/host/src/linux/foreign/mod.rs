@@ -87,6 +87,8 @@ fn read_nftables(filter: &mut NetlinkSocket, names: &Names, foreign: &mut Foreig
             foreign.openings.extend(rules.iter().filter_map(id));
             let sets = Sets::of(filter, chain.family, &chain.table)?;
             let of_chains = tables.entry(table.clone()).or_default();
+            let in_table = |other: &&Chain| (other.family, &other.table) == (chain.family, &chain.table);
+            of_chains.extend(chains.iter().filter(in_table).map(|chain| (chain.name.clone(), Vec::new())));
             let mut numbers: HashMap<String, usize> = HashMap::new();
             for mut rule in rules {
                 let number = numbers.entry(rule.chain.clone()).or_default();

@@ -168,10 +168,10 @@ impl Parsed {
             }
             "target" => match attribute(data, 1).and_then(text_of).as_deref() {
                 Some("REJECT") => self.rule.verdict = ForeignVerdict::Drop,
-                Some("NFQUEUE") => asks_a_program(&mut self.rule),
+                Some("NFQUEUE") => self.rule.verdict = ForeignVerdict::Unknown,
                 _ => {}
             },
-            "queue" => asks_a_program(&mut self.rule),
+            "queue" => self.rule.verdict = ForeignVerdict::Unknown,
             "reject" => self.rule.verdict = ForeignVerdict::Drop,
             "immediate" => {
                 if let Some(verdict) = attribute(data, 2).and_then(|data| attribute(data, NFTA_DATA_VERDICT)) {
@@ -369,12 +369,6 @@ impl Parsed {
         }
         self.ports.iter().map(|ports| ForeignRule { ports: Some(*ports), ..self.rule.clone() }).collect()
     }
-}
-
-/// Makes a rule one that another program decides about.
-fn asks_a_program(rule: &mut ForeignRule) {
-    rule.verdict = ForeignVerdict::Drop;
-    rule.exceptions.push(Exception::Unread);
 }
 
 /// Has a rule be for packets from or to a link, or any other, by its index.

@@ -1,4 +1,4 @@
-//! A condition of a rule as `nft` prints it: a field of the packet, and the values that it may have.
+//! A condition of a rule: a field of the packet, and the values that it may have.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,8 @@ pub enum Condition {
     Outgoing(bool, Vec<String>),
     /// The protocol above IP.
     Protocol(bool, Vec<u8>),
-    /// The type of an echo request or its answer.
-    Echo(bool, Vec<String>),
+    /// The type of an ICMP message: that of an echo request, or of its answer.
+    Icmp(bool, Vec<u8>),
     /// The version of IP.
     Family(bool, Vec<AddressFamily>),
     /// The source port.
@@ -40,10 +40,6 @@ pub enum Condition {
     Backwards(bool),
     /// All fields of one of these elements (a concatenation).
     AnyOf(bool, Vec<Vec<Condition>>),
-    /// A match of iptables, whose values `nft` does not print.
-    Match,
-    /// A field that is not read.
-    Unknown,
 }
 
 /// Whether a condition holds.
@@ -90,9 +86,12 @@ impl Condition {
             Self::Incoming(expected, names) => (expected, is_named(names, packet.from)),
             Self::Outgoing(expected, names) => (expected, is_named(names, packet.to.unwrap_or_default())),
             Self::Protocol(expected, protocols) => (expected, protocols.contains(&packet.protocol).into()),
-            Self::Echo(expected, kinds) => {
-                let kind = if is_known { "echo-reply" } else { "echo-request" };
-                (expected, kinds.iter().any(|name| name == kind).into())
+            Self::Icmp(expected, kinds) => {
+                let kind = match (packet.family, is_known) {
+                    (AddressFamily::V4, known) => 8 * u8::from(!known),
+                    (AddressFamily::V6, known) => 128 + u8::from(known),
+                };
+                (expected, kinds.contains(&kind).into())
             }
             Self::Family(expected, families) => (expected, families.contains(&packet.family).into()),
             Self::SourcePort(expected, ranges) => {
@@ -116,7 +115,6 @@ impl Condition {
                 };
                 (expected, elements.iter().map(fits).fold(Truth::No, Truth::or))
             }
-            Self::Match | Self::Unknown => return Truth::Perhaps,
         };
         match (truth, expected) {
             (truth, true) => truth,

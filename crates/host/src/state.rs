@@ -135,9 +135,9 @@ pub enum FirewallTool {
 
 /// A foreign rule, as far as interfaces, addresses, states of connections, protocols and ports go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ForeignRule {
     /// How to find it among those of its chain: `rule 4`, or `rule 4 (handle 12)` where it has one.
-    #[serde(default)]
     pub name: String,
     /// It is for packets from an interface that fits all of these.
     pub incoming: Vec<NamePattern>,
@@ -158,23 +158,18 @@ pub struct ForeignRule {
     /// It is for packets that are none of these.
     pub exceptions: Vec<Exception>,
     /// It is for packets to the host, or for those that are not.
-    #[serde(default)]
     pub is_for_host: Option<bool>,
     /// It is for packets up to a limit.
-    #[serde(default)]
     pub is_limited: bool,
     /// It has conditions that hold for some packets of every kind.
     pub is_for_some: bool,
     /// It has conditions that are not read.
     pub has_others: bool,
     /// It is for packets for which all of these hold.
-    #[serde(default)]
     pub conditions: Vec<Condition>,
     /// What it does to packets besides deciding about them.
-    #[serde(default)]
     pub changes: Vec<Change>,
     /// How many packets it was for, if it counts them and that is read.
-    #[serde(default)]
     pub packets: Option<u64>,
     /// What it decides.
     pub verdict: ForeignVerdict,

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-use crate::condition::Truth;
+use crate::condition::{Condition, Truth};
 use crate::spec::AddressRange;
 use crate::state::{Change, Exception, ForeignChain, ForeignRule, ForeignVerdict, NamePattern};
 use crate::step::AddressFamily;
@@ -216,6 +216,7 @@ impl ForeignChain {
                     doubts.add(Some(Decision::Accepts), &place);
                     doubts.add(Some(Decision::Drops(place())), &place);
                 }
+                (ForeignVerdict::Unknown, Fits::Unknown) => doubts.add(Some(Decision::Accepts), &place),
                 (ForeignVerdict::Return, Fits::Yes) => return None,
                 // What comes after a return that may be for this packet is not for all of its kind.
                 (ForeignVerdict::Return, _) if packet.sample.is_none() && depth > 0 => return None,
@@ -275,6 +276,13 @@ enum Decision {
     Drops(Place),
 }
 
+impl ForeignRule {
+    /// Whether the rule is for a packet with this mark, or may be.
+    pub fn may_be_for(&self, packet: &Packet<'_>, mark: u32) -> bool {
+        fits(self, packet, Some(mark)) != Fits::No
+    }
+}
+
 /// Whether a rule is for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fits {
@@ -299,7 +307,7 @@ fn fits(rule: &ForeignRule, packet: &Packet<'_>, mark: Option<u32>) -> Fits {
 fn matched(rule: &ForeignRule, packet: &Packet<'_>, mark: Option<u32>) -> Fits {
     let is_other = |patterns: &[NamePattern], name: Option<&str>| {
         // What is for the host leaves by no interface.
-        patterns.iter().any(|pattern| !matches(pattern, name.unwrap_or_default()))
+        patterns.iter().any(|pattern| !pattern.fits(name.unwrap_or_default()))
     };
     let is_other_state = rule.states.is_some_and(|states| states & packet.state == 0);
     let is_other_family = rule.family.is_some_and(|family| family != packet.family);
@@ -332,9 +340,26 @@ fn matched(rule: &ForeignRule, packet: &Packet<'_>, mark: Option<u32>) -> Fits {
     let conditions = rule.conditions.iter().map(|condition| match condition.holds(packet, mark) {
         Truth::Yes => Fits::Yes,
         Truth::No => Fits::No,
-        Truth::Perhaps => Fits::Unknown,
+        Truth::Perhaps if packet.sample.is_some() => Fits::Unknown,
+        Truth::Perhaps => of_kind(condition),
     });
     addresses.chain(exceptions).chain(conditions).chain([others, some, limited]).max().unwrap_or(Fits::Yes)
+}
+
+/// Whether a rule with a condition that may hold is for a kind of packets.
+fn of_kind(condition: &Condition) -> Fits {
+    match condition {
+        // From all ports but one is from most. Programs of clients have any port from 1024 on.
+        Condition::SourcePort(false, _) => Fits::Yes,
+        Condition::SourcePort(true, ranges) => {
+            let is_for_clients = |(first, last): &(u16, u16)| *first <= 1024 && *last == u16::MAX;
+            if ranges.iter().any(is_for_clients) { Fits::Yes } else { Fits::Some }
+        }
+        Condition::Translated(_) | Condition::SourceRoute(..) | Condition::Backwards(_) => Fits::Some,
+        // A mark is mostly one that is to be set.
+        Condition::Mark(false, marks) if !marks.contains(&0) => Fits::Most,
+        _ => Fits::Unknown,
+    }
 }
 
 /// Whether an exception of a rule leaves the packet to it.
@@ -383,12 +408,15 @@ fn within(range: &AddressRange, nets: Option<&[IpNet]>) -> Fits {
     }
 }
 
-fn matches(pattern: &NamePattern, name: &str) -> bool {
-    let is_it = match pattern.name.strip_suffix('*') {
-        Some(start) => name.starts_with(start),
-        None => pattern.name == name,
-    };
-    is_it != pattern.inverted
+impl NamePattern {
+    /// Whether an interface of this name is meant.
+    pub fn fits(&self, name: &str) -> bool {
+        let is_it = match self.name.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => self.name == name,
+        };
+        is_it != self.inverted
+    }
 }
 
 #[cfg(test)]

@@ -1,24 +1,23 @@
-//! The firewall, read from `nft -j list ruleset`, and what becomes of a packet in it: for what protects a tunnel, and for
-//! what the host sends. [`linerate_host::verdict`] follows the chains, as it does when the tunnel is brought up.
+//! The firewall, and what becomes of a packet in it: for what protects a tunnel, and for what the host sends.
+//! [`linerate_host::verdict`] follows the chains, as it does when the tunnel is brought up.
 //!
-//! A condition that is not understood here (a match of iptables) may hold or fail. A packet counts as dropped only if
-//! it is dropped either way, and as passing only if it passes either way.
+//! A condition that is not read may hold or fail. A packet counts as dropped only if it is dropped either way, and as
+//! passing only if it passes either way.
 
-mod protocol;
-mod read;
-#[cfg(test)]
-mod tests;
 mod variants;
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use linerate_host::condition::Condition;
-use linerate_host::state::{Change, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict};
+use linerate_host::state::{Change, Exception, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict};
 use linerate_host::step::AddressFamily;
-use linerate_host::verdict::{self, ESTABLISHED, NEW, Place, Sample, UDP, Verdict};
+use linerate_host::verdict::{self, ESTABLISHED, NEW, Place, Sample, TCP, UDP, Verdict};
 
-pub(crate) use self::protocol::{ICMP, ICMPV6};
+/// IPPROTO_ICMP.
+pub(crate) const ICMP: u8 = 1;
+/// IPPROTO_ICMPV6.
+pub(crate) const ICMPV6: u8 = 58;
 
 /// All base chains, in the order in which packets meet those of a hook.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,7 +73,14 @@ impl Packet<'_> {
 
     /// The name of its protocol.
     pub(crate) fn protocol_name(&self) -> String {
-        protocol::name(self.protocol)
+        let known = match self.protocol {
+            ICMP => "icmp",
+            TCP => "tcp",
+            UDP => "udp",
+            ICMPV6 => "icmpv6",
+            number => return format!("protocol {number}"),
+        };
+        known.to_owned()
     }
 }
 
@@ -142,24 +148,10 @@ pub enum Fate {
 }
 
 impl Ruleset {
-    /// Adds what `nft` does not show of other programs' firewalls: the tables of the older iptables, and the rules of
-    /// chains with matches of iptables, which `nft` names without their values.
-    pub fn add_foreign(&mut self, bases: &[ForeignChain]) {
-        let listed: Vec<String> = self.chains.iter().map(|chain| chain.table.clone()).collect();
-        for base in bases {
-            if base.is_legacy || !listed.contains(&base.table) {
-                self.chains.push(base.clone());
-                continue;
-            }
-            let has_match =
-                |rules: &[ForeignRule]| rules.iter().any(|rule| rule.conditions.contains(&Condition::Match));
-            let same = self.chains.iter_mut().filter(|chain| !chain.is_legacy && chain.table == base.table);
-            for (name, rules) in same.flat_map(|chain| &mut chain.rules).filter(|(_, rules)| has_match(rules)) {
-                if let Some(read) = base.rules.get(name) {
-                    rules.clone_from(read);
-                }
-            }
-        }
+    /// These base chains, in the order in which packets meet those of a hook.
+    #[must_use]
+    pub fn of(chains: Vec<ForeignChain>) -> Self {
+        Self { chains }
     }
 
     /// Where the packet is certainly dropped, if it is.
@@ -205,20 +197,30 @@ impl Ruleset {
         let rules = self.rules().filter(|(chain, _)| chain.table == table).map(|(_, rule)| rule);
         rules
             .filter(|rule| rule.verdict == ForeignVerdict::Accept)
-            .flat_map(|rule| variants::for_which_hold(&rule.conditions, packet))
+            .flat_map(|rule| variants::of(rule, packet))
             .collect()
     }
 
     /// Whether some rule gives packets from this network another source address.
     #[must_use]
     pub fn translates(&self, net: &IpNet) -> bool {
+        let are_for = |nets: &[IpNet]| nets.iter().any(|from| from.contains(net) || net.contains(from));
         let is_for = |condition: &Condition| match condition {
-            Condition::Source(true, nets) => nets.iter().any(|from| from.contains(net) || net.contains(from)),
+            Condition::Source(true, nets) => are_for(nets),
             Condition::Source(false, nets) => !nets.iter().any(|from| from.contains(net)),
             _ => true,
         };
+        let is_excepted = |exception: &Exception| match exception {
+            Exception::From(range) => range.subnets().iter().any(|from| from.contains(net)),
+            _ => false,
+        };
         let mut rules = self.rules_for(family(net.addr().is_ipv6()));
-        rules.any(|rule| rule.changes.contains(&Change::Source) && rule.conditions.iter().all(is_for))
+        rules.any(|rule| {
+            rule.changes.contains(&Change::Source)
+                && rule.source.is_none_or(|range| are_for(&range.subnets()))
+                && rule.conditions.iter().all(is_for)
+                && !rule.exceptions.iter().any(is_excepted)
+        })
     }
 
     /// Whether some rule limits the size of TCP segments.
@@ -243,6 +245,7 @@ impl Ruleset {
         self.rules()
             .filter(move |(chain, _)| chain.family().is_none_or(|of_chain| of_chain == family))
             .map(|(_, rule)| rule)
+            .filter(move |rule| rule.family.is_none_or(|of_rule| of_rule == family))
             .filter(move |rule| !rule.conditions.iter().any(is_other))
     }
 }
@@ -251,4 +254,70 @@ impl Ruleset {
 #[must_use]
 pub fn to_port<'a>(hook: &'a str, port: u16, is_known: bool, is_v6: bool) -> Packet<'a> {
     Packet { hook, protocol: UDP, port: Some(port), is_known, is_v6, ..Packet::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_host::spec::AddressRange;
+    use linerate_host::state::FirewallTool;
+
+    use super::*;
+
+    fn legacy(hook: ForeignHook, chain: &str, drops: bool, rules: Vec<ForeignRule>) -> ForeignChain {
+        ForeignChain {
+            table: "ip filter".into(),
+            chain: chain.into(),
+            hook,
+            tool: FirewallTool::Other,
+            iptables: Some("iptables-legacy".into()),
+            is_legacy: true,
+            drops,
+            rules: [(chain.to_owned(), rules)].into(),
+        }
+    }
+
+    #[test]
+    fn what_drops_a_packet_is_named_with_its_counter_and_program() {
+        let packet = to_port("input", 51820, false, false);
+        let (verdict, packets) = (ForeignVerdict::Drop, Some(7));
+        let rule = ForeignRule { protocol: Some(UDP), verdict, packets, ..ForeignRule::default() };
+        let by_rule = legacy(ForeignHook::Input, "INPUT", false, vec![rule]);
+        let of_nft = ForeignChain { is_legacy: false, ..by_rule.clone() };
+        let by_policy = legacy(ForeignHook::Output, "OUTPUT", true, Vec::new());
+        let all = Ruleset::of(vec![by_rule, by_policy]);
+        let drop = all.drops(&packet).unwrap();
+        let place = "a rule of table ip filter of iptables-legacy, chain INPUT drops them (7 packets so far)";
+        assert_eq!((&*drop.place(), &*drop.show()), (place, "iptables-legacy -nvL INPUT"));
+        assert_eq!(Ruleset::of(vec![of_nft]).drops(&packet).unwrap().show(), "nft -a list chain ip filter INPUT");
+        let sent = all.drops(&Packet { hook: "output", ..packet.clone() }).unwrap();
+        assert!(sent.by_policy && sent.chain == "OUTPUT");
+        assert_eq!(all.drops(&Packet { is_v6: true, ..packet.clone() }), None);
+        assert_eq!(all.fate(&Packet { protocol: TCP, ..packet }), Fate::Passes);
+    }
+
+    #[test]
+    fn packets_are_made_that_rules_accept() {
+        let rule = |verdict| {
+            let to = AddressRange { first: [203, 0, 113, 0].into(), last: [203, 0, 113, 255].into() };
+            let (family, protocol, ports) = (Some(AddressFamily::V4), Some(UDP), Some((67, 67)));
+            let conditions = vec![Condition::SourcePort(true, vec![(68, 68)])];
+            let destination = Some(to);
+            ForeignRule { family, destination, protocol, ports, conditions, verdict, ..ForeignRule::default() }
+        };
+        let discovery = ForeignRule {
+            protocol: Some(ICMPV6),
+            conditions: vec![Condition::Icmp(true, vec![135])],
+            verdict: ForeignVerdict::Accept,
+            ..ForeignRule::default()
+        };
+        let rules = vec![rule(ForeignVerdict::Accept), rule(ForeignVerdict::Drop), discovery];
+        let all = Ruleset::of(vec![legacy(ForeignHook::Output, "OUTPUT", true, rules)]);
+        let base = Packet { hook: "output", protocol: TCP, ..Packet::default() };
+        let destination = Some([203, 0, 113, 0].into());
+        let (protocol, source_port, port) = (UDP, Some(68), Some(67));
+        let expected = Packet { protocol, source_port, port, destination, ..base.clone() };
+        assert_eq!(all.accepted_by("ip filter", &base), [expected]);
+        assert_eq!(all.accepted_by("ip filter", &Packet { is_v6: true, ..base.clone() }), []);
+        assert_eq!(all.accepted_by("inet other", &base), []);
+    }
 }

@@ -1,17 +1,45 @@
 //! Packets for which the conditions of a rule hold.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 use linerate_host::condition::{Condition, Truth};
+use linerate_host::spec::AddressRange;
+use linerate_host::state::{ForeignRule, NamePattern};
 use linerate_host::verdict::NEW;
 
 use super::Packet;
 
-/// The ICMPv6 types of neighbour discovery.
-const NEIGHBOURS: [&str; 5] =
-    ["nd-router-solicit", "nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert", "nd-redirect"];
+/// Returns variants of the packet that the rule is for, or may be for.
+pub(super) fn of<'a>(rule: &'a ForeignRule, packet: &Packet<'a>) -> Vec<Packet<'a>> {
+    let mut like = packet.clone();
+    let fit = |name: &'a str, patterns: &'a [NamePattern]| match patterns.iter().find(|pattern| !pattern.fits(name)) {
+        Some(pattern) if !pattern.inverted => pattern.name.trim_end_matches('*'),
+        _ => name,
+    };
+    let within = |range: Option<AddressRange>, address: Option<IpAddr>| match (range, address) {
+        (Some(range), Some(address)) if (range.first..=range.last).contains(&address) => Some(address),
+        (Some(range), _) => Some(range.first),
+        (None, address) => address,
+    };
+    like.incoming = fit(like.incoming, &rule.incoming);
+    like.outgoing = fit(like.outgoing, &rule.outgoing);
+    like.protocol = rule.protocol.unwrap_or(like.protocol);
+    if rule.states.is_some_and(|states| states & packet.asked().state == 0) {
+        like.is_known = !packet.is_known;
+    }
+    let has_port = |(first, last): (u16, u16)| like.port.is_some_and(|port| (first..=last).contains(&port));
+    if let Some(ports) = rule.ports.filter(|ports| !has_port(*ports)) {
+        like.port = Some(ports.0);
+    }
+    like.source = within(rule.source, like.source);
+    like.destination = within(rule.destination, like.destination);
+    let mut packets = for_which_hold(&rule.conditions, &like);
+    packets.retain(|packet| rule.may_be_for(&packet.asked(), packet.mark));
+    packets
+}
 
-/// Returns variants of the packet for which all conditions hold or may hold; none if they cannot hold.
-pub(super) fn for_which_hold<'a>(conditions: &'a [Condition], packet: &Packet<'a>) -> Vec<Packet<'a>> {
+fn for_which_hold<'a>(conditions: &'a [Condition], packet: &Packet<'a>) -> Vec<Packet<'a>> {
     conditions.iter().fold(vec![packet.clone()], |packets, condition| {
         packets.iter().flat_map(|packet| fitting(condition, packet)).collect()
     })
@@ -33,7 +61,6 @@ fn fitting<'a>(condition: &'a Condition, packet: &Packet<'a>) -> Vec<Packet<'a>>
         Condition::Protocol(true, protocols) => {
             protocols.iter().map(|protocol| Packet { protocol: *protocol, ..like() }).collect()
         }
-        Condition::Echo(true, names) if names.iter().all(|name| NEIGHBOURS.contains(&&**name)) => Vec::new(),
         Condition::SourcePort(true, ranges) => {
             ranges.iter().map(|(first, _)| Packet { source_port: Some(*first), ..like() }).collect()
         }

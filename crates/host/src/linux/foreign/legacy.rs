@@ -7,7 +7,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::KNOWN;
-use super::rule::{FOR_FEW, from_ports, unread};
+use super::rule::{FOR_FEW, unread};
+use crate::condition::Condition;
 use crate::plan::opening::id;
 use crate::program::{self, WaitLimit};
 use crate::spec::AddressRange;
@@ -154,8 +155,7 @@ fn read_rules(words: &[&str]) -> (Vec<ForeignRule>, Option<String>) {
                 value();
             }
             "--sport" => match range(value()) {
-                Some(_) if is_not => {}
-                Some(ports) => from_ports(&mut rule, ports),
+                Some(ports) => rule.conditions.push(Condition::SourcePort(!is_not, vec![ports])),
                 None => unread(&mut rule, is_not),
             },
             "--dports" => {

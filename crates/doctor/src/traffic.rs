@@ -130,16 +130,17 @@ fn blocked_inside(evidence: &Evidence, probe: &Probe) -> Option<Finding> {
         is_known: true,
         ..echo.clone()
     };
-    let (drop, direction) = match ruleset.drops(&echo) {
-        Some(drop) => (drop, "into"),
-        None => (ruleset.drops(&reply)?, "out of"),
+    let (drop, direction, option, key) = match ruleset.drops(&echo) {
+        Some(drop) => (drop, "into", "-o", "oifname"),
+        None => (ruleset.drops(&reply)?, "out of", "-i", "iifname"),
     };
+    let accept = drop.accept(&[option, &tunnel.name], &format!("{key} \"{}\"", tunnel.name));
     Some(Finding::new(
         "firewall-drops-tunnel",
         &tunnel.name,
         format!("this host's firewall drops what goes {direction} the tunnel"),
         format!("{}; an echo request to {} was not answered", drop.place(), probe.to),
-        format!("accept packets of {} there; `{}` shows the rules", tunnel.name, drop.show()),
+        format!("accept packets of {} there: `{accept}`; `{}` shows the rules", tunnel.name, drop.show()),
     ))
 }
 

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use linerate_host::condition::Condition;
+use linerate_host::plan::opening::line;
 use linerate_host::state::{Change, Exception, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict};
 use linerate_host::step::AddressFamily;
 use linerate_host::verdict::{self, ESTABLISHED, NEW, Place, Sample, TCP, UDP, Verdict};
@@ -124,6 +125,20 @@ impl Drop {
         } else {
             format!("a rule of table {}{of}, chain {} drops them{counted}", self.table, self.chain)
         }
+    }
+
+    /// The command that accepts packets there first of all: those with these options of iptables, or this match of nft.
+    #[must_use]
+    pub fn accept(&self, options: &[&str], matched: &str) -> String {
+        let words: Vec<String> = match &self.program {
+            Some(program) => [&[&**program, "-w", "-I", &self.chain], options, &["-j", "ACCEPT"]]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+            None => vec!["nft".to_owned(), format!("insert rule {} {} {matched} accept", self.table, self.chain)],
+        };
+        line(&words)
     }
 
     /// The command that shows the chain.

@@ -14,16 +14,6 @@ has_original || skip "wg-quick or wireguard-go is not installed"
 laptop() { # up | down
   WG_QUICK_USERSPACE_IMPLEMENTATION=$ENGINE PATH=$WORK/bin:$PATH at laptop timeout 60 "$WORK/bin/wg-quick" "$1" "$WORK/wg9.conf" >>"$SCENARIO_LOGS/said.log" 2>&1
 }
-# Types the commands that doctor advises for a finding.
-advised() { # WHAT IDENTIFIER
-  local command
-  jq -r --arg id "$2" '.findings[] | select(.id == $id) | .remedy' "$WORK/doctor" | grep -oE '`[^`]+`' | tr -d '`' >"$WORK/advised" || true
-  [[ -s $WORK/advised ]] || fail "$1: nothing is advised"
-  while read -r command; do
-    say "$1: $command"
-    at h1 bash -c "$command" </dev/null >/dev/null || fail "$1: that failed: $command"
-  done <"$WORK/advised"
-}
 # A connection, as ufw lets echo requests pass by itself.
 connection() { # ADDRESS
   ip netns exec web nc -l "$1" 7171 >"$WORK/connected" </dev/null &
@@ -57,10 +47,10 @@ found_and_mended() { # WHAT [FORWARD]
   connects_not 198.51.100.2
   laptop down
   [[ -z ${RULE:-} ]] || tells "$RULE"
-  advised "$1" firewall-drops-port
+  advised "$1" h1 firewall-drops-port
   if [[ -n ${2:-} ]]; then
     finds "$1, with its port open" h1 wg0 firewall-drops-forwarded
-    advised "$1" firewall-drops-forwarded
+    advised "$1" h1 firewall-drops-forwarded
   fi
   works "$1, after what was advised"
 }
@@ -159,7 +149,7 @@ if type -P ufw >/dev/null; then
     connects_not 198.51.100.2
     finds "ufw, and a client that is connected" h1 wg0 firewall-drops-forwarded
     laptop down
-    advised "ufw with the port alone" firewall-drops-forwarded
+    advised "ufw with the port alone" h1 firewall-drops-forwarded
     works "ufw with the port alone, after what was advised"
     say "a limit of ufw lets its first connections in"
     on h1 ufw delete allow 51820/udp
@@ -189,7 +179,7 @@ if type -P firewalld firewall-cmd dbus-daemon >/dev/null; then
     on h1 firewall-cmd --reload
     anew_port
     finds "firewalld with the uplink in another zone" h1 wg0 firewall-drops-forwarded
-    advised "that zone" firewall-drops-forwarded
+    advised "that zone" h1 firewall-drops-forwarded
     works "firewalld with the uplink in another zone, after what was advised"
     stop_firewalld
   else
@@ -228,7 +218,7 @@ say "Docker"
 docker_rules
 anew_port
 finds "Docker's rules" h1 wg0 firewall-drops-forwarded
-advised "Docker's rules" firewall-drops-forwarded
+advised "Docker's rules" h1 firewall-drops-forwarded
 works "Docker's rules, after what was advised"
 no_firewall
 

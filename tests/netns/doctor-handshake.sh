@@ -4,6 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/doctor.bash"
 
+need jq
 two_hosts
 tunnel v4
 anew() { # : no sessions, no counters
@@ -36,7 +37,12 @@ anew
 on h1 nft 'add table inet fw; add chain inet fw out { type filter hook output priority 0; }; add rule inet fw out udp dport 50002 counter drop'
 finds "a rule against what is sent" h1 wg1 firewall-drops-sent
 tells "table inet fw, chain out drops them"
+advised "a rule against what is sent" h1 firewall-drops-sent
+forget h1 wg1
+pings h1 10.9.0.2
+healthy "that rule, after what was advised" h1 wg1
 on h1 nft delete table inet fw
+anew
 on h1 nft 'add table inet fw; add chain inet fw in { type filter hook input priority 0; policy drop; }; add rule inet fw in iifname lo accept'
 finds "a policy against what arrives" h1 wg1 firewall-drops-port no-handshake-nothing-arrives
 tells "chain in accepts them, and its policy is drop"

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/doctor.bash"
 
-need iptables-legacy nft
+need iptables-legacy jq nft
 two_hosts
 tunnel v4
 on h1 iptables-legacy -S >/dev/null 2>&1 || skip "the kernel has no iptables of the older kind"
@@ -25,6 +25,10 @@ forget h1 wg1
 finds "a rule against what is sent" h1 wg1 firewall-drops-sent
 tells "a rule of table ip filter of iptables-legacy, chain OUTPUT drops them"
 tells "iptables-legacy -nvL OUTPUT. shows the rules"
+advised "a rule against what is sent" h1 firewall-drops-sent
+forget h1 wg1
+pings h1 10.9.0.2
+healthy "that rule, after what was advised" h1 wg1
 rules "-A INPUT -i lo -j ACCEPT" "-P INPUT DROP"
 forget h1 wg1
 finds "a policy against what arrives" h1 wg1 firewall-drops-port no-handshake-nothing-arrives
@@ -55,6 +59,8 @@ say "packets of the tunnel"
 rules "-A INPUT -i wg+ -p icmp -j DROP"
 finds "a rule against what comes out of the tunnel" h1 wg1 firewall-drops-tunnel
 tells "of iptables-legacy, chain INPUT drops them"
+advised "a rule against what comes out of the tunnel" h1 firewall-drops-tunnel
+healthy "that rule, after what was advised" h1 wg1
 rules "-P FORWARD DROP" "-A FORWARD -i wg1 -o e1 -j ACCEPT"
 on h1 sysctl -qw net.ipv4.ip_forward=1
 on h1 nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; add rule ip nat post ip saddr 10.9.0.0/24 masquerade'

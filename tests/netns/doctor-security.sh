@@ -121,6 +121,10 @@ say "holes in a kill switch"
 full "DNS = 10.9.0.77" "#! KillSwitch = true" "#! ExcludeLAN = true"
 good linerate reload wg1
 sound "a kill switch"
+nft=$(type -P nft)
+mount --bind /bin/false "$nft"
+sound "a kill switch, where there is no nft"
+umount "$nft"
 on h1 nft delete table inet linerate-wg1
 reports "the table is deleted" kill-switch-hole
 tells "table inet linerate-wg1 is gone"

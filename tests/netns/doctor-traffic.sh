@@ -4,6 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/doctor.bash"
 
+need jq
 routed_hosts
 host inet
 cable h2 up2 inet i0
@@ -58,6 +59,12 @@ say "filters"
 on h1 nft 'add table inet fw; add chain inet fw in { type filter hook input priority 0; policy drop; }; add rule inet fw in udp dport 50001 accept; add rule inet fw in iifname wg1 counter drop'
 finds "a rule against what comes out of the tunnel" h1 wg1 firewall-drops-tunnel
 tells "a rule of table inet fw, chain in drops them \([1-9]"
+advised "a rule against what comes out of the tunnel" h1 firewall-drops-tunnel
+healthy "that rule, after what was advised" h1 wg1
+on h1 nft 'delete table inet fw; add table inet fw; add chain inet fw out { type filter hook output priority 0; }; add rule inet fw out oifname wg1 drop'
+finds "a rule against what goes into the tunnel" h1 wg1 firewall-drops-tunnel
+advised "a rule against what goes into the tunnel" h1 firewall-drops-tunnel
+healthy "that rule, after what was advised" h1 wg1
 on h1 nft delete table inet fw
 on h1 sysctl -qw net.ipv4.conf.wg1.rp_filter=1
 healthy "a strict reverse path filter that has nothing to say" h1 wg1

@@ -29,3 +29,13 @@ tells() { # PATTERN : in the findings
   grep -qE -- "$1" "$WORK/doctor" || fail "expected doctor to say '$1', saw: $(grep -E '"(what|why|remedy)"' "$WORK/doctor" | tr '\n' ' ')"
   say "doctor: $(grep -E -- "$1" "$WORK/doctor" | head -n 1)"
 }
+# Types the commands that doctor advises for a finding. It needs jq.
+advised() { # WHAT HOST IDENTIFIER
+  local command
+  jq -r --arg id "$3" '.findings[] | select(.id == $id) | .remedy' "$WORK/doctor" | grep -oE '`[^`]+`' | tr -d '`' >"$WORK/advised" || true
+  [[ -s $WORK/advised ]] || fail "$1: nothing is advised"
+  while read -r command; do
+    say "$1: $command"
+    nsenter --net="/run/netns/$2" bash -c "$command" </dev/null >/dev/null || fail "$1: that failed: $command"
+  done <"$WORK/advised"
+}

@@ -115,6 +115,8 @@ fn sending_denied(evidence: &Evidence, peer: &Peer) -> Option<Finding> {
     };
     let ruleset = evidence.host.ruleset.as_ref()?;
     let drop = ruleset.drops(&packet)?;
+    let port = endpoint.port().to_string();
+    let accept = drop.accept(&["-p", "udp", "--dport", &port], &format!("udp dport {port}"));
     let denied = tunnel.counters.total("drop_send_denied");
     let counted =
         if denied > 0 { format!("; the daemon was refused {denied} times (send_denied)") } else { String::new() };
@@ -123,7 +125,7 @@ fn sending_denied(evidence: &Evidence, peer: &Peer) -> Option<Finding> {
         &tunnel.name,
         format!("this host's firewall drops what the tunnel sends to {endpoint}"),
         format!("{}{counted}", drop.place()),
-        format!("accept UDP to port {} there; `{}` shows the rules", endpoint.port(), drop.show()),
+        format!("accept UDP to port {port} there: `{accept}`; `{}` shows the rules", drop.show()),
     ))
 }
 

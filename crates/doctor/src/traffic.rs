@@ -5,7 +5,7 @@ use linerate_host::plan::foreign::Obstacle;
 use linerate_host::step::AddressFamily;
 
 use crate::evidence::{Evidence, Peer, Probe, Way};
-use crate::firewall::Packet;
+use crate::firewall::{ICMP, ICMPV6, Packet};
 use crate::handshake::told;
 use crate::{Finding, Severity, security};
 
@@ -111,7 +111,7 @@ fn probed(evidence: &Evidence, peer: &Peer, probe: &Probe) -> Option<Finding> {
 fn blocked_inside(evidence: &Evidence, probe: &Probe) -> Option<Finding> {
     let tunnel = &evidence.tunnel;
     let ruleset = evidence.host.ruleset.as_ref()?;
-    let protocol = if probe.to.is_ipv4() { "icmp" } else { "icmpv6" };
+    let protocol = if probe.to.is_ipv4() { ICMP } else { ICMPV6 };
     let echo = Packet {
         hook: "output",
         outgoing: &tunnel.name,
@@ -130,16 +130,17 @@ fn blocked_inside(evidence: &Evidence, probe: &Probe) -> Option<Finding> {
         is_known: true,
         ..echo.clone()
     };
-    let (drop, direction) = match ruleset.drops(&echo) {
-        Some(drop) => (drop, "into"),
-        None => (ruleset.drops(&reply)?, "out of"),
+    let (drop, direction, option, key) = match ruleset.drops(&echo) {
+        Some(drop) => (drop, "into", "-o", "oifname"),
+        None => (ruleset.drops(&reply)?, "out of", "-i", "iifname"),
     };
+    let accept = drop.accept(&[option, &tunnel.name], &format!("{key} \"{}\"", tunnel.name));
     Some(Finding::new(
         "firewall-drops-tunnel",
         &tunnel.name,
         format!("this host's firewall drops what goes {direction} the tunnel"),
         format!("{}; an echo request to {} was not answered", drop.place(), probe.to),
-        format!("accept packets of {} there; `{}` shows the rules", tunnel.name, drop.show()),
+        format!("accept packets of {} there: `{accept}`; `{}` shows the rules", tunnel.name, drop.show()),
     ))
 }
 

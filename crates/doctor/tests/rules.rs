@@ -11,6 +11,7 @@ use linerate_doctor::evidence::{
 use linerate_doctor::firewall::Ruleset;
 use linerate_doctor::{KINDS, Severity, examine, security};
 use linerate_host::plan::foreign::Obstacle;
+use linerate_host::state::{FirewallTool, ForeignChain, ForeignHook};
 use proptest::prelude::*;
 
 fn net<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
@@ -84,7 +85,7 @@ fn healthy() -> Evidence {
                 ("net.ipv4.conf.wg0.forwarding", "1"),
                 ("net.ipv6.conf.wg0.disable_ipv6", "0"),
             ]),
-            ruleset: Ruleset::parse(r#"{"nftables":[]}"#),
+            ruleset: Some(Ruleset::default()),
             ..Host::default()
         },
         machine: Machine {
@@ -103,17 +104,26 @@ fn sysctls(list: &[(&str, &str)]) -> BTreeMap<String, String> {
     list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// A chain at a hook, which drops everything or translates addresses.
-fn ruleset(hook: &str, policy: &str, statement: &str) -> Option<Ruleset> {
-    let chain = r#""family":"inet","table":"t""#;
-    Ruleset::parse(&format!(
-        r#"{{"nftables":[{{"chain":{{{chain},"name":"c","hook":"{hook}","prio":0,"policy":"{policy}"}}}},
-        {{"rule":{{{chain},"chain":"c","expr":[{statement}]}}}}]}}"#
-    ))
+/// A chain at a hook with one rule.
+fn chain(hook: ForeignHook, drops: bool, rule: &str) -> ForeignChain {
+    ForeignChain {
+        table: "inet t".into(),
+        chain: "c".into(),
+        hook,
+        tool: FirewallTool::Other,
+        iptables: None,
+        is_legacy: false,
+        drops,
+        rules: [("c".to_owned(), vec![serde_json::from_str(rule).unwrap()])].into(),
+    }
 }
 
-const MASQUERADE: &str = r#"{"masquerade":null}"#;
-const COUNT: &str = r#"{"counter":{"packets":0,"bytes":0}}"#;
+fn ruleset(hook: ForeignHook, drops: bool, rule: &str) -> Option<Ruleset> {
+    Some(Ruleset::of(vec![chain(hook, drops, rule)]))
+}
+
+const MASQUERADE: &str = r#"{"changes":["source"]}"#;
+const COUNT: &str = r#"{"packets":0}"#;
 
 fn peer(evidence: &mut Evidence) -> &mut Peer {
     &mut evidence.tunnel.peers[0]
@@ -146,26 +156,30 @@ fn gateway(evidence: &mut Evidence) {
     evidence.tunnel.gateway = vec!["eth0".into()];
 }
 
-/// Output of `nft -j list ruleset`: the rules of a gateway between wg0 and eth0 with ClientIsolation and Destinations,
-/// and the rules of a kill switch with ExcludeLAN.
+/// Chains as they are read: those of a gateway between wg0 and eth0 with ClientIsolation and Destinations, and those of a
+/// kill switch with ExcludeLAN.
 const GATEWAY: &str = include_str!("rulesets/gateway.json");
 const KILL_SWITCH: &str = include_str!("rulesets/kill_switch.json");
 
-/// Parses the ruleset without the lines that contain one of `without`, and with `more` rules first in their chains.
-fn changed(json: &str, without: &[&str], more: &[(&str, &str, &str)]) -> Option<Ruleset> {
-    let is_left = |line: &&str| !without.iter().any(|words| line.contains(words));
-    let mut lines: Vec<String> = Vec::new();
-    for line in json.lines().filter(is_left) {
-        lines.push(line.to_owned());
-        for (table, chain, rule) in more {
-            if line.contains(&format!(r#"{{"chain":{{"family":"inet","table":"{table}","name":"{chain}""#)) {
-                let place = format!(r#""family":"inet","table":"{table}","chain":"{chain}""#);
-                lines.push(format!(r#"{{"rule":{{{place},"expr":[{rule}]}}}},"#));
+fn chains(json: &str) -> Vec<ForeignChain> {
+    serde_json::from_str(json).unwrap()
+}
+
+/// The chains without rules whose `TABLE CHAIN RULE` has one of `without`, and with a rule first in a chain.
+fn changed(json: &str, without: &[&str], more: Option<(&str, &str)>) -> Option<Ruleset> {
+    let mut chains = chains(json);
+    for ForeignChain { table, rules, .. } in &mut chains {
+        for (chain, rules) in rules {
+            rules.retain(|rule| {
+                let place = format!("{table} {chain} {} ", rule.name);
+                !without.iter().any(|words| place.contains(words))
+            });
+            if let Some((_, rule)) = more.filter(|(place, _)| *place == format!("{table} {chain}")) {
+                rules.insert(0, serde_json::from_str(rule).unwrap());
             }
         }
     }
-    let text = lines.join("\n").replace(",\n]}", "\n]}");
-    Some(Ruleset::parse(&text).unwrap_or_else(|| panic!("{text}")))
+    Some(Ruleset::of(chains))
 }
 
 /// A gateway whose rules are in force; the host has another network, too.
@@ -203,7 +217,7 @@ fn guarded(e: &mut Evidence) {
     }
     e.host.metadata = vec![(net("169.254.169.254"), device("eth0")), (net("fd00:ec2::254"), device("eth0"))];
     e.host.tables = Some(vec!["inet linerate_gateway-wg0".into(), "inet linerate_forwarding".into()]);
-    e.host.ruleset = Ruleset::parse(GATEWAY);
+    e.host.ruleset = Some(Ruleset::of(chains(GATEWAY)));
 }
 
 /// A full tunnel.
@@ -222,12 +236,13 @@ fn switched(e: &mut Evidence) {
     e.tunnel.protection =
         Protection { kill_switch: Some("inet linerate-wg0".into()), exclude_lan: true, ..e.tunnel.protection.clone() };
     e.host.tables = Some(vec!["inet linerate-wg0".into()]);
-    e.host.ruleset = Ruleset::parse(KILL_SWITCH);
+    e.host.ruleset = Some(Ruleset::of(chains(KILL_SWITCH)));
 }
 
-const TO_PUBLIC: &str = r#"{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"daddr"}},"right":"203.0.113.5"}},{"accept":null}"#;
-const FROM_TUNNEL: &str = r#"{"match":{"op":"==","left":{"meta":{"key":"iifname"}},"right":"wg0"}}"#;
-const TO_METADATA: &str = r#"{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"daddr"}},"right":"169.254.169.254"}},{"accept":null}"#;
+const TO_PUBLIC: &str =
+    r#"{"family":"v4","destination":{"first":"203.0.113.5","last":"203.0.113.5"},"verdict":"accept"}"#;
+const TO_METADATA: &str = r#"{"incoming":[{"name":"wg0","inverted":false}],"family":"v4",
+    "destination":{"first":"169.254.169.254","last":"169.254.169.254"},"verdict":"accept"}"#;
 
 fn past(to: &str, via: Option<IpAddr>, protocol: u8) -> RoutePast {
     RoutePast { to: net(to), device: "eth0".into(), via, protocol }
@@ -269,7 +284,7 @@ const FAULTS: &[Fault] = &[
     }),
     ("firewall-drops-sent", |e| {
         silent(e);
-        e.host.ruleset = ruleset("output", "drop", COUNT);
+        e.host.ruleset = ruleset(ForeignHook::Output, true, COUNT);
     }),
     ("firewall-drops-port", |e| {
         silent(e);
@@ -351,7 +366,7 @@ const FAULTS: &[Fault] = &[
     }),
     ("firewall-drops-tunnel", |e| {
         peer(e).probe = Some(Probe { to: net("10.9.0.2"), answered: false, refused: None, sizes: None });
-        e.host.ruleset = ruleset("input", "drop", COUNT);
+        e.host.ruleset = ruleset(ForeignHook::Input, true, COUNT);
     }),
     ("mtu-black-hole", |e| {
         peer(e).probe = Some(Probe { to: net("10.9.0.2"), answered: true, refused: None, sizes: Some((1000, 1008)) });
@@ -393,7 +408,7 @@ const FAULTS: &[Fault] = &[
     ("cpu-governor", |e| e.machine.governor = Some(("powersave".into(), "acpi-cpufreq".into()))),
     ("kill-switch-hole", |e| {
         switched(e);
-        e.host.ruleset = changed(KILL_SWITCH, &[], &[("linerate-wg0", "output", TO_PUBLIC)]);
+        e.host.ruleset = changed(KILL_SWITCH, &[], Some(("inet linerate-wg0 output", TO_PUBLIC)));
     }),
     ("protection-missing", |e| {
         guarded(e);
@@ -402,16 +417,15 @@ const FAULTS: &[Fault] = &[
     ("forwards-between-others", |e| {
         guarded(e);
         e.tunnel.addresses.pop();
-        e.host.ruleset = changed(GATEWAY, &["linerate_forwarding"], &[]);
+        e.host.ruleset = changed(GATEWAY, &["linerate_forwarding"], None);
     }),
     ("pool-spoofable", |e| {
         guarded(e);
-        e.host.ruleset = changed(GATEWAY, &[r#""right":"@clients4""#], &[]);
+        e.host.ruleset = changed(GATEWAY, &["sources rule 3 "], None);
     }),
     ("metadata-reachable", |e| {
         guarded(e);
-        let rule = format!("{FROM_TUNNEL},{TO_METADATA}");
-        e.host.ruleset = changed(GATEWAY, &[], &[("linerate_gateway-wg0", "forward", &rule)]);
+        e.host.ruleset = changed(GATEWAY, &[], Some(("inet linerate_gateway-wg0 forward", TO_METADATA)));
     }),
     ("names-in-the-clear", |e| {
         full(e);
@@ -621,29 +635,25 @@ fn what_is_in_force_has_no_finding() {
 
 #[test]
 fn each_hole_of_a_kill_switch_is_found() {
-    let rule = |left: &str, right: &str| {
-        format!(r#"{{"match":{{"op":"==","left":{left},"right":{right}}}}},{{"accept":null}}"#)
-    };
-    let port = rule(r#"{"payload":{"protocol":"udp","field":"dport"}}"#, "123");
-    let known = rule(r#"{"ct":{"key":"state"}}"#, r#""established""#);
-    let mark = rule(r#"{"meta":{"key":"mark"}}"#, "7");
-    let user = rule(r#"{"meta":{"key":"skuid"}}"#, "65534");
-    let local =
-        rule(r#"{"payload":{"protocol":"ip","field":"daddr"}}"#, r#"{"prefix":{"addr":"192.168.9.0","len":24}}"#);
+    let port = r#"{"protocol":17,"ports":[123,123],"verdict":"accept"}"#;
+    let known = r#"{"states":2,"verdict":"accept"}"#;
+    let mark = r#"{"conditions":[{"mark":[true,[7]]}],"verdict":"accept"}"#;
+    let user = r#"{"has_others":true,"verdict":"accept"}"#;
+    let local = r#"{"family":"v4","destination":{"first":"192.168.9.0","last":"192.168.9.255"},"verdict":"accept"}"#;
     let holes = |chain: &str, rule: &str| {
         judged(|e| {
             switched(e);
             e.host.sysctls.insert("net.ipv4.conf.eth1.forwarding".into(), "1".into());
-            e.host.ruleset = changed(KILL_SWITCH, &[], &[("linerate-wg0", chain, rule)]);
+            e.host.ruleset = changed(KILL_SWITCH, &[], Some((&format!("inet linerate-wg0 {chain}"), rule)));
         })
     };
     let hole = [("kill-switch-hole", Severity::Error)];
-    for rule in [TO_PUBLIC, &port, &known, &mark] {
+    for rule in [TO_PUBLIC, port, known, mark] {
         assert!(holes("output", rule).starts_with(&hole), "{rule}");
         assert!(holes("forward", rule).starts_with(&hole), "{rule}");
     }
-    assert_eq!(holes("output", &user)[0], ("kill-switch-hole", Severity::Warning), "an unknown condition");
-    assert_eq!(holes("output", &local), [], "ExcludeLAN");
+    assert_eq!(holes("output", user)[0], ("kill-switch-hole", Severity::Warning), "an unknown condition");
+    assert_eq!(holes("output", local), [], "ExcludeLAN");
     let in_force = |change: fn(&mut Evidence)| {
         judged(|e| {
             switched(e);
@@ -651,21 +661,19 @@ fn each_hole_of_a_kill_switch_is_found() {
         })
     };
     assert_eq!(in_force(|e| e.host.tables = Some(vec!["inet other".into()])), hole);
-    assert_eq!(in_force(|e| e.host.ruleset = changed(KILL_SWITCH, &[r#""rule""#], &[])), hole, "without rules");
+    assert_eq!(in_force(|e| e.host.ruleset = changed(KILL_SWITCH, &["linerate-wg0"], None)), hole, "without rules");
     let accepts = in_force(|e| {
-        let text = KILL_SWITCH.replace(r#""policy":"drop""#, r#""policy":"accept""#);
-        e.host.ruleset = Ruleset::parse(&text);
+        e.host.ruleset = Some(Ruleset::of(chains(&KILL_SWITCH.replace("true,\"rules", "false,\"rules"))));
     });
     assert_eq!(accepts, hole);
     let excluded = in_force(|e| {
         e.tunnel.protection.excluded = vec![net("203.0.113.0/24")];
-        e.host.ruleset = changed(KILL_SWITCH, &[], &[("linerate-wg0", "output", TO_PUBLIC)]);
+        e.host.ruleset = changed(KILL_SWITCH, &[], Some(("inet linerate-wg0 output", TO_PUBLIC)));
     });
     assert_eq!(excluded, []);
     let other = in_force(|e| {
-        let rule = r#"{"chain":{"family":"inet","table":"o","name":"o","type":"filter","hook":"output","prio":-9,"policy":"accept"}},
-            {"rule":{"family":"inet","table":"o","chain":"o","expr":[{"accept":null}]}},"#;
-        e.host.ruleset = Ruleset::parse(&KILL_SWITCH.replacen("[\n", &format!("[\n{rule}"), 1));
+        let all = [vec![chain(ForeignHook::Output, false, r#"{"verdict":"accept"}"#)], chains(KILL_SWITCH)];
+        e.host.ruleset = Some(Ruleset::of(all.concat()));
     });
     assert_eq!(other, [], "what another table accepts, this one drops");
 }
@@ -675,27 +683,19 @@ fn what_a_gateways_file_forbids_is_found_where_it_passes() {
     let without = |words: &[&str]| {
         judged(|e| {
             guarded(e);
-            e.host.ruleset = changed(GATEWAY, words, &[]);
+            e.host.ruleset = changed(GATEWAY, words, None);
         })
     };
     let missing = ("protection-missing", Severity::Error);
-    let rule = |expr: &str| format!(r#""chain":"forward","expr":[{expr}"#);
-    assert_eq!(without(&[r#""right":"@destinations4""#]), [missing]);
-    assert_eq!(without(&[r#""right":"@masqueraded6""#]), [missing]);
-    let isolation =
-        format!(r#"{FROM_TUNNEL},{{"match":{{"op":"==","left":{{"meta":{{"key":"oifname"}}}},"right":"wg0"}}}}"#);
-    let drop = format!(r#"{FROM_TUNNEL},{{"counter""#);
-    assert_eq!(without(&[&rule(&isolation), &rule(&drop)]).first(), Some(&missing));
-    assert_eq!(without(&[r#""rule":{"family":"inet","table":"linerate_gateway-wg0""#]), [missing], "without rules");
+    assert_eq!(without(&["forward rule 1 "]), [missing]);
+    assert_eq!(without(&["nat rule 2 "]), [missing]);
+    assert_eq!(without(&["wg0 forward rule 5 ", "wg0 forward rule 8 "]).first(), Some(&missing));
+    assert_eq!(without(&["linerate_gateway-wg0"]), [missing], "without rules");
     // Without forwarding nothing passes, so nothing is missing.
     let off = judged(|e| {
         guarded(e);
         e.host.sysctls.values_mut().for_each(|value| *value = "0".into());
-        e.host.ruleset = changed(
-            GATEWAY,
-            &[r#""rule":{"family":"inet","table":"linerate_gateway-wg0","chain":"forward""#, "linerate_forwarding"],
-            &[],
-        );
+        e.host.ruleset = changed(GATEWAY, &["linerate_gateway-wg0 forward", "linerate_forwarding"], None);
     });
     assert_eq!(off, []);
 }
@@ -704,7 +704,7 @@ fn what_a_gateways_file_forbids_is_found_where_it_passes() {
 fn what_others_have_a_host_forward_is_a_note() {
     let open = |e: &mut Evidence| {
         guarded(e);
-        e.host.ruleset = changed(GATEWAY, &["linerate_forwarding"], &[]);
+        e.host.ruleset = changed(GATEWAY, &["linerate_forwarding"], None);
     };
     let found = |severity| [("forwards-between-others", severity); 2];
     assert_eq!(judged(open), found(Severity::Error));
@@ -713,15 +713,12 @@ fn what_others_have_a_host_forward_is_a_note() {
         e.tunnel.protection.sysctls.clear();
     };
     assert_eq!(judged(by_others), found(Severity::Note));
-    let xt = r#"{"xt":{"type":"match","name":"conntrack"}},{"accept":null}"#;
     let doubtful = |e: &mut Evidence| {
         open(e);
-        let chain = r#"{"chain":{"family":"inet","table":"f","name":"f","type":"filter","hook":"forward","prio":0,"policy":"drop"}},"#;
-        let rule = format!(r#"{{"rule":{{"family":"inet","table":"f","chain":"f","expr":[{xt}]}}}},"#);
-        let text: Vec<&str> = GATEWAY.lines().filter(|line| !line.contains("linerate_forwarding")).collect();
-        let text = text.join("\n").replace(",\n]}", "\n]}").replacen("[\n", &format!("[\n{chain}\n{rule}\n"), 1);
-        e.host.ruleset = Ruleset::parse(&text);
-        assert!(e.host.ruleset.is_some());
+        let mut all = chains(GATEWAY);
+        all.retain(|chain| chain.table != "inet linerate_forwarding");
+        all.push(chain(ForeignHook::Forward, true, r#"{"has_others":true,"verdict":"accept"}"#));
+        e.host.ruleset = Some(Ruleset::of(all));
     };
     assert_eq!(judged(doubtful), found(Severity::Warning), "they may pass");
     let by_hand = |e: &mut Evidence| {
@@ -737,7 +734,7 @@ fn what_others_have_a_host_forward_is_a_note() {
 fn a_strict_reverse_path_filter_drops_pretended_clients() {
     let found = judged(|e| {
         guarded(e);
-        e.host.ruleset = changed(GATEWAY, &[r#""right":"@clients4""#], &[]);
+        e.host.ruleset = changed(GATEWAY, &["sources rule 3 "], None);
         e.host.sysctls.insert("net.ipv4.conf.all.rp_filter".into(), "1".into());
     });
     assert_eq!(found, []);
@@ -813,11 +810,11 @@ fn of_many_peers_with_one_fault_only_some_are_listed() {
 fn translation_for_other_networks_makes_no_gateway() {
     let mut evidence = healthy();
     peer(&mut evidence).is_expected = false;
-    let saddr = r#"{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"saddr"}},"right":{"prefix":{"addr":"172.17.0.0","len":16}}}}"#;
-    evidence.host.ruleset = ruleset("postrouting", "accept", &format!("{saddr},{MASQUERADE}"));
+    let of_others = r#"{"family":"v4","source":{"first":"172.17.0.0","last":"172.17.255.255"},"changes":["source"]}"#;
+    evidence.host.ruleset = ruleset(ForeignHook::Postrouting, false, of_others);
     evidence.host.sysctls.insert("net.ipv4.conf.wg0.forwarding".into(), "0".into());
     assert_eq!(found(&evidence), Vec::<&str>::new());
-    evidence.host.ruleset = ruleset("postrouting", "accept", MASQUERADE);
+    evidence.host.ruleset = ruleset(ForeignHook::Postrouting, false, MASQUERADE);
     assert_eq!(found(&evidence), ["forwarding-off", "mss-not-limited"]);
 }
 

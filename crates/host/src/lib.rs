@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod condition;
 pub mod dns;
 // FreeBSD's is decided by functions that are tested on every system.
 #[cfg(any(test, not(target_os = "linux")))]

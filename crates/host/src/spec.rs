@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
 pub use linerate_control::tunnel_file::{Gateway, Inbound, Masquerade, NameServer, RouteConflict, Table};
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +71,17 @@ pub struct Restriction {
 pub struct AddressRange {
     pub first: IpAddr,
     pub last: IpAddr,
+}
+
+impl AddressRange {
+    /// The networks that it consists of.
+    pub fn subnets(&self) -> Vec<IpNet> {
+        match (self.first, self.last) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => IpSubnets::from(Ipv4Subnets::new(first, last, 0)).collect(),
+            (IpAddr::V6(first), IpAddr::V6(last)) => IpSubnets::from(Ipv6Subnets::new(first, last, 0)).collect(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Name servers and search domains.

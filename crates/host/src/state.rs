@@ -6,6 +6,7 @@ use std::ops::BitOrAssign;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::condition::Condition;
 use crate::spec::AddressRange;
 use crate::step::{AddressFamily, DnsManager, Route, Rule};
 
@@ -113,6 +114,8 @@ pub enum ForeignHook {
     Output,
     /// Whatever comes in, whether it is for the host or forwarded.
     Prerouting,
+    /// Whatever leaves, whether the host sends or forwards it.
+    Postrouting,
 }
 
 /// What made a firewall.
@@ -131,9 +134,9 @@ pub enum FirewallTool {
 
 /// A foreign rule, as far as interfaces, addresses, states of connections, protocols and ports go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ForeignRule {
     /// How to find it among those of its chain: `rule 4`, or `rule 4 (handle 12)` where it has one.
-    #[serde(default)]
     pub name: String,
     /// It is for packets from an interface that fits all of these.
     pub incoming: Vec<NamePattern>,
@@ -154,17 +157,33 @@ pub struct ForeignRule {
     /// It is for packets that are none of these.
     pub exceptions: Vec<Exception>,
     /// It is for packets to the host, or for those that are not.
-    #[serde(default)]
     pub is_for_host: Option<bool>,
     /// It is for packets up to a limit.
-    #[serde(default)]
     pub is_limited: bool,
     /// It has conditions that hold for some packets of every kind.
     pub is_for_some: bool,
     /// It has conditions that are not read.
     pub has_others: bool,
+    /// It is for packets for which all of these hold.
+    pub conditions: Vec<Condition>,
+    /// What it does to packets besides deciding about them.
+    pub changes: Vec<Change>,
+    /// How many packets it was for, if it counts them and that is read.
+    pub packets: Option<u64>,
     /// What it decides.
     pub verdict: ForeignVerdict,
+}
+
+/// What a foreign rule does to packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// It sets their mark; none if the value is not known.
+    Mark(Option<u32>),
+    /// It translates their source address.
+    Source,
+    /// It limits the size of TCP segments.
+    SegmentSize,
 }
 
 /// Packets that a foreign rule is not for.
@@ -209,6 +228,8 @@ pub enum ForeignVerdict {
     Jump(String),
     /// On with this chain, and not back.
     Goto(String),
+    /// Anything: another program decides, or it is not read.
+    Unknown,
 }
 
 /// A sysctl that tunnels hold.

@@ -2,15 +2,17 @@
 //!
 //! The rules of a base chain are followed as in the kernel. A rule that matches only some packets of the given kind decides
 //! nothing, so a chain is not taken for open because of a rule for other packets. If a rule has conditions that are not
-//! read, the verdict is [`Verdict::MayDrop`], which names that rule.
+//! read, the verdict is [`Verdict::MayDrop`], which names that rule. For a single packet ([`Sample`]) every such rule leads
+//! to that verdict, even if it matches few packets.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
+use crate::condition::{Condition, Truth};
 use crate::spec::AddressRange;
-use crate::state::{Exception, ForeignChain, ForeignRule, ForeignVerdict, NamePattern};
+use crate::state::{Change, Exception, ForeignChain, ForeignRule, ForeignVerdict, NamePattern};
 use crate::step::AddressFamily;
 
 /// `NF_CT_STATE_BIT` of include/uapi/linux/netfilter/nf_conntrack_common.h.
@@ -45,6 +47,17 @@ pub struct Packet<'a> {
     pub protocol: u8,
     /// The destination port; `None` for all.
     pub port: Option<u16>,
+    /// Further properties, if the verdict is for a single packet; `None` for all packets of this kind.
+    pub sample: Option<Sample<'a>>,
+}
+
+/// Properties of a single packet.
+#[derive(Clone, Debug, Default)]
+pub struct Sample<'a> {
+    /// The source port, if known.
+    pub source_port: Option<u16>,
+    /// The interface of the route to the source, if known.
+    pub source_route: Option<&'a str>,
 }
 
 /// The fate of packets in a chain, the best first.
@@ -67,6 +80,8 @@ pub struct Place {
     pub chain: String,
     /// The rule's [`ForeignRule::name`]; `None` for the policy of the chain.
     pub rule: Option<String>,
+    /// The rule's counter ([`ForeignRule::packets`]).
+    pub packets: Option<u64>,
 }
 
 impl fmt::Display for Place {
@@ -110,6 +125,20 @@ struct Doubts {
     may_pass: Option<Place>,
     /// A rule that would drop the packet, and matches most packets of its kind.
     may_stop: Option<Place>,
+    /// The packet's mark after the rules so far.
+    mark: Option<u32>,
+}
+
+impl Doubts {
+    /// Adds the decision of rules that may not match the packet; `place` names the rule.
+    fn add(&mut self, decision: Option<Decision>, place: &dyn Fn() -> Place) {
+        let doubt = match decision {
+            Some(Decision::Accepts) => &mut self.may_pass,
+            Some(Decision::Drops(_)) => &mut self.may_stop,
+            None => return,
+        };
+        doubt.get_or_insert_with(place);
+    }
 }
 
 impl ForeignChain {
@@ -124,12 +153,18 @@ impl ForeignChain {
 
     /// Predicts the fate of a packet in this base chain.
     pub fn verdict(&self, packet: &Packet<'_>) -> Verdict {
+        self.verdict_and_mark(packet, &mut None)
+    }
+
+    /// As [`verdict`](Self::verdict), for a packet with this mark, `None` if unknown. Updates the mark if rules set it.
+    pub fn verdict_and_mark(&self, packet: &Packet<'_>, mark: &mut Option<u32>) -> Verdict {
         if self.family().is_some_and(|family| family != packet.family) {
             return Verdict::Accepts;
         }
-        let mut doubts = Doubts::default();
+        let mut doubts = Doubts { mark: *mark, ..Doubts::default() };
         let decision = self.decided(&self.chain, packet, 0, &mut doubts);
-        let by_policy = || self.drops.then(|| Place { chain: self.chain.clone(), rule: None });
+        *mark = doubts.mark;
+        let by_policy = || self.drops.then(|| Place { chain: self.chain.clone(), rule: None, packets: None });
         let drops = match decision {
             Some(Decision::Accepts) => None,
             Some(Decision::Drops(by)) => Some(by),
@@ -145,37 +180,87 @@ impl ForeignChain {
 
     /// Returns the decision of a chain's rules; `None` if no rule decides.
     fn decided(&self, chain: &str, packet: &Packet<'_>, depth: usize, doubts: &mut Doubts) -> Option<Decision> {
-        for rule in self.rules.get(chain).filter(|_| depth <= MAX_JUMPS).into_iter().flatten() {
-            let place = || Place { chain: chain.to_owned(), rule: Some(rule.name.clone()) };
-            match (&rule.verdict, fits(rule, packet)) {
+        let rules = self.rules.get(chain).filter(|_| depth <= MAX_JUMPS)?;
+        self.follow((chain, &rules[..]), packet, depth, doubts)
+    }
+
+    /// Returns the decision of the last rules of a chain.
+    fn follow(
+        &self,
+        (chain, rules): (&str, &[ForeignRule]),
+        packet: &Packet<'_>,
+        depth: usize,
+        doubts: &mut Doubts,
+    ) -> Option<Decision> {
+        for (index, rule) in rules.iter().enumerate() {
+            let place = || Place { chain: chain.to_owned(), rule: Some(rule.name.clone()), packets: rule.packets };
+            let fits = fits(rule, packet, doubts.mark);
+            if fits == Fits::No {
+                continue;
+            }
+            let mark_before = doubts.mark;
+            if let Some(Change::Mark(mark)) = rule.changes.iter().find(|change| matches!(change, Change::Mark(_))) {
+                doubts.mark = *mark;
+            }
+            // Whether the packet may have left the chain before its other rules.
+            let mut may_leave = false;
+            match (&rule.verdict, fits) {
                 (ForeignVerdict::Accept, Fits::Yes) => return Some(Decision::Accepts),
-                (ForeignVerdict::Accept, Fits::Most | Fits::Unknown) => {
-                    doubts.may_pass.get_or_insert_with(place);
-                }
+                (ForeignVerdict::Accept, Fits::Most | Fits::Unknown) => doubts.add(Some(Decision::Accepts), &place),
                 (ForeignVerdict::Drop, Fits::Yes) => return Some(Decision::Drops(place())),
-                (ForeignVerdict::Drop, Fits::Most) => {
-                    doubts.may_stop.get_or_insert_with(place);
+                (ForeignVerdict::Drop, Fits::Most) => doubts.add(Some(Decision::Drops(place())), &place),
+                (ForeignVerdict::Unknown, Fits::Yes | Fits::Most) => {
+                    doubts.add(Some(Decision::Accepts), &place);
+                    doubts.add(Some(Decision::Drops(place())), &place);
                 }
-                // The return may match, so the rules after it see only some packets of this kind.
-                (ForeignVerdict::Return, Fits::Some | Fits::Unknown | Fits::Most) if depth > 0 => return None,
+                (ForeignVerdict::Unknown, Fits::Unknown) => doubts.add(Some(Decision::Accepts), &place),
                 (ForeignVerdict::Return, Fits::Yes) => return None,
+                // The return may match, so the rules after it see only some packets of this kind.
+                (ForeignVerdict::Return, _) if packet.sample.is_none() && depth > 0 => return None,
+                (ForeignVerdict::Return, _) => may_leave = packet.sample.is_some(),
+                (ForeignVerdict::Goto(to) | ForeignVerdict::Jump(to), _)
+                    if packet.sample.is_some() && !self.rules.contains_key(to) =>
+                {
+                    // A target of iptables may do anything.
+                    doubts.add(Some(Decision::Accepts), &place);
+                    doubts.add(Some(Decision::Drops(place())), &place);
+                }
                 (ForeignVerdict::Goto(to), Fits::Yes) => return self.decided(to, packet, depth + 1, doubts),
                 (ForeignVerdict::Jump(to), Fits::Yes) => match self.decided(to, packet, depth + 1, doubts) {
                     None => {}
                     decision => return decision,
                 },
-                (ForeignVerdict::Goto(to) | ForeignVerdict::Jump(to), fits @ (Fits::Most | Fits::Unknown)) => {
-                    let mut there = Doubts::default();
+                (ForeignVerdict::Goto(to) | ForeignVerdict::Jump(to), Fits::Most | Fits::Unknown) => {
+                    let mut there = Doubts { mark: doubts.mark, ..Doubts::default() };
                     let decision = self.decided(to, packet, depth + 1, &mut there);
+                    doubts.mark = there.mark;
+                    may_leave = packet.sample.is_some()
+                        && matches!(rule.verdict, ForeignVerdict::Goto(_))
+                        && decision.is_none();
                     if there.may_pass.is_some() || decision == Some(Decision::Accepts) {
                         doubts.may_pass.get_or_insert_with(place);
                     }
-                    let stops = there.may_stop.is_some() || matches!(decision, Some(Decision::Drops(_)));
-                    if fits == Fits::Most && stops {
-                        doubts.may_stop.get_or_insert_with(place);
+                    let stops = match decision {
+                        Some(Decision::Drops(by)) => Some(by),
+                        _ => there.may_stop,
+                    };
+                    if let Some(by) = stops.filter(|_| fits == Fits::Most) {
+                        // Of a kind of packets, the doubt is about this rule.
+                        doubts.may_stop.get_or_insert_with(|| if packet.sample.is_some() { by } else { place() });
                     }
                 }
                 _ => {}
+            }
+            if fits != Fits::Yes && doubts.mark != mark_before {
+                doubts.mark = None;
+            }
+            if may_leave {
+                let decision = self.follow((chain, &rules[index + 1..]), packet, depth, doubts);
+                if let Some(Decision::Drops(place)) = &decision {
+                    doubts.may_stop.get_or_insert_with(|| place.clone());
+                }
+                doubts.add(decision, &place);
+                return None;
             }
         }
         None
@@ -186,6 +271,13 @@ impl ForeignChain {
 enum Decision {
     Accepts,
     Drops(Place),
+}
+
+impl ForeignRule {
+    /// Whether the rule is for a packet with this mark, or may be.
+    pub fn may_be_for(&self, packet: &Packet<'_>, mark: u32) -> bool {
+        fits(self, packet, Some(mark)) != Fits::No
+    }
 }
 
 /// How many packets of a kind a rule matches.
@@ -200,10 +292,18 @@ enum Fits {
     No,
 }
 
-fn fits(rule: &ForeignRule, packet: &Packet<'_>) -> Fits {
+fn fits(rule: &ForeignRule, packet: &Packet<'_>, mark: Option<u32>) -> Fits {
+    match matched(rule, packet, mark) {
+        // Of one packet, it is a doubt whichever of them it is.
+        Fits::Most | Fits::Unknown | Fits::Some if packet.sample.is_some() => Fits::Most,
+        fits => fits,
+    }
+}
+
+fn matched(rule: &ForeignRule, packet: &Packet<'_>, mark: Option<u32>) -> Fits {
     let is_other = |patterns: &[NamePattern], name: Option<&str>| {
         // Packets to the host have no outgoing interface.
-        patterns.iter().any(|pattern| !matches(pattern, name.unwrap_or_default()))
+        patterns.iter().any(|pattern| !pattern.fits(name.unwrap_or_default()))
     };
     let is_other_state = rule.states.is_some_and(|states| states & packet.state == 0);
     let is_other_family = rule.family.is_some_and(|family| family != packet.family);
@@ -226,22 +326,44 @@ fn fits(rule: &ForeignRule, packet: &Packet<'_>) -> Fits {
     // A rule that accepts up to a limit usually matches all packets; one that drops above a limit matches few.
     let limited = match rule.verdict {
         _ if !rule.is_limited => Fits::Yes,
-        ForeignVerdict::Accept => Fits::Yes,
+        ForeignVerdict::Accept if packet.sample.is_none() => Fits::Yes,
         ForeignVerdict::Jump(_) | ForeignVerdict::Goto(_) => Fits::Unknown,
         _ => Fits::Some,
     };
     let addresses = [(rule.source, &packet.source), (rule.destination, &packet.destination)];
     let addresses = addresses.into_iter().filter_map(|(range, nets)| Some(within(&range?, nets.as_deref())));
     let exceptions = rule.exceptions.iter().map(|exception| spared(exception, packet));
-    addresses.chain(exceptions).chain([others, some, limited]).max().unwrap_or(Fits::Yes)
+    let conditions = rule.conditions.iter().map(|condition| match condition.holds(packet, mark) {
+        Truth::Yes => Fits::Yes,
+        Truth::No => Fits::No,
+        Truth::Perhaps if packet.sample.is_some() => Fits::Unknown,
+        Truth::Perhaps => of_kind(condition),
+    });
+    addresses.chain(exceptions).chain(conditions).chain([others, some, limited]).max().unwrap_or(Fits::Yes)
+}
+
+/// Whether a rule with a condition that may hold is for a kind of packets.
+fn of_kind(condition: &Condition) -> Fits {
+    match condition {
+        // From all ports but one is from most. Programs of clients have any port from 1024 on.
+        Condition::SourcePort(false, _) => Fits::Yes,
+        Condition::SourcePort(true, ranges) => {
+            let is_for_clients = |(first, last): &(u16, u16)| *first <= 1024 && *last == u16::MAX;
+            if ranges.iter().any(is_for_clients) { Fits::Yes } else { Fits::Some }
+        }
+        Condition::Translated(_) | Condition::SourceRoute(..) | Condition::Backwards(_) => Fits::Some,
+        // A mark is mostly one that is to be set.
+        Condition::Mark(false, marks) if !marks.contains(&0) => Fits::Most,
+        _ => Fits::Unknown,
+    }
 }
 
 /// How many packets of the kind an exception leaves to its rule.
 fn spared(exception: &Exception, packet: &Packet<'_>) -> Fits {
     match exception {
         Exception::From(range) => outside(range, packet.source.as_deref()),
-        // The host has few addresses, and the exception may name them.
-        Exception::To(_) if packet.to.is_none() => Fits::Most,
+        // What is for the host is for few addresses, which are perhaps these.
+        Exception::To(_) if packet.to.is_none() && packet.destination.is_none() => Fits::Most,
         Exception::To(range) => outside(range, packet.destination.as_deref()),
         Exception::Ports(first, last) => match packet.port {
             Some(port) if (*first..=*last).contains(&port) => Fits::No,
@@ -282,12 +404,15 @@ fn within(range: &AddressRange, nets: Option<&[IpNet]>) -> Fits {
     }
 }
 
-fn matches(pattern: &NamePattern, name: &str) -> bool {
-    let is_it = match pattern.name.strip_suffix('*') {
-        Some(start) => name.starts_with(start),
-        None => pattern.name == name,
-    };
-    is_it != pattern.inverted
+impl NamePattern {
+    /// Whether an interface of this name is meant.
+    pub fn fits(&self, name: &str) -> bool {
+        let is_it = match self.name.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => self.name == name,
+        };
+        is_it != self.inverted
+    }
 }
 
 #[cfg(test)]
@@ -324,7 +449,17 @@ mod tests {
     fn out() -> Packet<'static> {
         let source = Some(vec!["10.9.0.2/32".parse().unwrap(), "10.9.0.3/32".parse().unwrap()]);
         let (to, family) = (Some("eth0"), AddressFamily::V4);
-        Packet { from: "wg0", to, family, source, destination: None, state: NEW, protocol: TCP, port: None }
+        Packet {
+            from: "wg0",
+            to,
+            family,
+            source,
+            destination: None,
+            state: NEW,
+            protocol: TCP,
+            port: None,
+            sample: None,
+        }
     }
 
     fn passage(verdict: &Verdict) -> Passage {
@@ -358,7 +493,8 @@ mod tests {
     /// Of datagrams to port 51820 from anywhere.
     fn passage_in(chain: &ForeignChain) -> Passage {
         let (source, destination, family, port) = (None, None, AddressFamily::V4, Some(51820));
-        let packet = Packet { from: "eth0", to: None, family, source, destination, state: NEW, protocol: UDP, port };
+        let (from, to, state, protocol, sample) = ("eth0", None, NEW, UDP, None);
+        let packet = Packet { from, to, family, source, destination, state, protocol, port, sample };
         passage(&chain.verdict(&packet))
     }
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use linerate_host::ranges::is_local;
+use linerate_host::verdict::{TCP, UDP};
 
 use super::{PORT, Passage, forwards, internet, is_gone, links, mend, passes};
 use crate::evidence::{Evidence, RoutePast, Way};
@@ -92,7 +93,7 @@ fn leaving<'a>(evidence: &'a Evidence, is_v6: bool) -> Vec<Packet<'a>> {
         hook,
         incoming,
         outgoing,
-        protocol: "tcp",
+        protocol: TCP,
         destination: Some(destination),
         source_port: Some(PORT),
         port: Some(PORT),
@@ -112,7 +113,7 @@ fn leaving<'a>(evidence: &'a Evidence, is_v6: bool) -> Vec<Packet<'a>> {
 fn is_meant(evidence: &Evidence, packet: &Packet<'_>) -> bool {
     let tunnel = &evidence.tunnel;
     let is_own = tunnel.fwmark != 0 && packet.mark == tunnel.fwmark;
-    let is_dhcp = packet.protocol == "udp"
+    let is_dhcp = packet.protocol == UDP
         && matches!((packet.source_port, packet.port), (Some(68), Some(67)) | (Some(546), Some(547)));
     let is_excluded = packet.destination.is_some_and(|to| {
         tunnel.protection.excluded.iter().any(|net| net.contains(&to))
@@ -142,7 +143,7 @@ fn hole(evidence: &Evidence, ruleset: &Ruleset, table: &str, packet: &Packet<'_>
         format!("the kill switch has a hole: {which} to {to} {} outside the tunnel", passage.verb("leave")),
         format!(
             "no chain drops {}{port}{mark} to {to} over {}, which neither ExcludedIPs nor ExcludeLAN names{}",
-            packet.protocol,
+            packet.protocol_name(),
             packet.outgoing,
             passage.doubt()
         ),
@@ -169,7 +170,7 @@ fn names(evidence: &Evidence) -> Option<Finding> {
     let question = |server: IpAddr, outgoing| Packet {
         hook: "output",
         outgoing,
-        protocol: "udp",
+        protocol: UDP,
         destination: Some(server),
         source_port: Some(PORT),
         port: Some(53),

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use linerate_host::ranges::is_link_local;
+use linerate_host::verdict::TCP;
 
 use crate::evidence::{Evidence, Link};
 use crate::firewall::{Fate, Packet, Ruleset};
@@ -70,7 +71,7 @@ fn connection<'a>(incoming: &'a str, outgoing: &'a str, source: Option<IpAddr>, 
         hook: "forward",
         incoming,
         outgoing,
-        protocol: "tcp",
+        protocol: TCP,
         source,
         source_port: Some(PORT),
         port: Some(PORT),

@@ -34,7 +34,7 @@ pub use self::host_watch::HostWatch;
 use self::socket::NetlinkSocket;
 use crate::plan::forwarding_guard::ForwardingGuard;
 pub use crate::plan::messages::as_commands;
-use crate::state::{Foreign, HeldSysctl, HostState, Link};
+use crate::state::{Foreign, ForeignChain, HeldSysctl, HostState, Link};
 use crate::step::{Implementation, Opening, Step};
 use crate::transaction::ApplyError;
 
@@ -94,6 +94,16 @@ impl Host {
     pub fn foreign(&mut self) -> io::Result<Foreign> {
         let names = self.links()?.into_iter().map(|link| (link.index, link.name)).collect();
         foreign::read(self.filter.as_mut(), &names).map_err(NetlinkError::into_io_error)
+    }
+
+    /// Reads all base chains of the firewall, including those of tunnels; the chains of a hook in the order of their priority.
+    /// `None` without the privilege to read them.
+    ///
+    /// # Errors
+    /// The kernel refuses a request.
+    pub fn firewall(&mut self) -> io::Result<Option<Vec<ForeignChain>>> {
+        let names = self.links()?.into_iter().map(|link| (link.index, link.name)).collect();
+        foreign::read_all(self.filter.as_mut(), &names).map_err(NetlinkError::into_io_error)
     }
 
     /// Returns the firewall tables of `steps` that have lost rules. Tables that cannot be read count as complete.

@@ -55,6 +55,7 @@ pub fn before_answers(spec: &HostSpec, state: &HostState, device: &str, peer: Ip
         state: ESTABLISHED,
         protocol: UDP,
         port: Some(port),
+        sample: None,
     };
     state.foreign_chains.iter().filter(|chain| sees(chain, ForeignHook::Input)).find_map(|chain| {
         let verdict = chain.verdict(&packet);
@@ -126,7 +127,7 @@ fn closed(
         ForeignHook::Forward => forward_ways(spec, chain, devices),
         ForeignHook::Input if !sees_datagrams(state, chain) => Vec::new(),
         ForeignHook::Input => input_way(spec, state, chain, devices).into_iter().collect(),
-        ForeignHook::Output | ForeignHook::Prerouting => Vec::new(),
+        ForeignHook::Output | ForeignHook::Prerouting | ForeignHook::Postrouting => Vec::new(),
     };
     let ways = ways.into_iter().map(|(way, verdict)| (opening(way), verdict));
     // What is open because of us is ours to close.
@@ -151,7 +152,8 @@ fn forward_ways(spec: &HostSpec, chain: &ForeignChain, devices: &[String]) -> Ve
             let ends = |end: &String| if end == tunnel { Some(peers.clone()) } else { None };
             let state = if answers { ESTABLISHED } else { NEW };
             let (source, destination, family) = (ends(from), ends(to), *family);
-            let packet = Packet { from, to: Some(to), family, source, destination, state, protocol: TCP, port: None };
+            let (to, protocol, port, sample) = (Some(&**to), TCP, None, None);
+            let packet = Packet { from, to, family, source, destination, state, protocol, port, sample };
             chain.verdict(&packet).max(chain.verdict(&Packet { protocol: UDP, ..packet }))
         };
         let verdict = peers.iter().map(of_family).max().unwrap_or(Verdict::Accepts);
@@ -190,9 +192,9 @@ fn input_way(spec: &HostSpec, state: &HostState, chain: &ForeignChain, devices: 
     let families = families.filter(|met| receives(state, *met) && chain.family().is_none_or(|family| family == *met));
     let ways = families.flat_map(|family| outside.iter().map(move |from| (family, from)));
     let verdicts = ways.map(|(family, from)| {
-        let (source, destination) = (None, None);
-        let (protocol, port) = (UDP, Some(port));
-        chain.verdict(&Packet { from, to: None, family, source, destination, state: NEW, protocol, port })
+        let (to, source, destination, sample) = (None, None, None, None);
+        let (state, protocol, port) = (NEW, UDP, Some(port));
+        chain.verdict(&Packet { from, to, family, source, destination, state, protocol, port, sample })
     });
     verdicts.min().map(|verdict| (Way::Port { port }, verdict))
 }

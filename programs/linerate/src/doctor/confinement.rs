@@ -80,7 +80,7 @@ fn in_force(name: &str) -> Result<(Vec<Finding>, bool), String> {
     let (findings, has_rules) = gather::in_force(status)?;
     if !has_rules {
         eprint_line(&format!(
-            "linerate: {name}: cannot read the firewall's rules, so they are not checked: install nft, run this as root"
+            "linerate: {name}: cannot read the firewall's rules, so they are not checked: run this as root"
         ));
     }
     Ok((findings, has_rules))

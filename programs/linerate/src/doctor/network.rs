@@ -90,21 +90,15 @@ pub(super) fn port_holder(port: u16) -> Option<String> {
 /// The firewall, and the base chains of other programs' firewalls.
 #[derive(Clone, Default)]
 pub(super) struct Firewall {
-    /// None without a program that shows it, or without the right to read it.
+    /// None without the right to read it.
     pub(super) ruleset: Option<Ruleset>,
     pub(super) foreign: Vec<ForeignChain>,
 }
 
 pub(super) fn firewall() -> Firewall {
-    let foreign = Host::open().and_then(|mut host| host.foreign()).map(|foreign| foreign.chains).unwrap_or_default();
-    let of_nftables = output("nft", &["-j", "list", "ruleset"]).and_then(|json| Ruleset::parse(&json));
-    if of_nftables.is_none() && foreign.is_empty() {
-        return Firewall::default();
-    }
-    // What one of them drops, the other cannot let pass.
-    let mut ruleset = of_nftables.unwrap_or_default();
-    ruleset.add_foreign(&foreign);
-    Firewall { ruleset: Some(ruleset), foreign }
+    let Ok(mut host) = Host::open() else { return Firewall::default() };
+    let foreign = host.foreign().map(|foreign| foreign.chains).unwrap_or_default();
+    Firewall { ruleset: host.firewall().ok().flatten().map(Ruleset::of), foreign }
 }
 
 /// Whether there are tables of the older iptables, of which only those that filter are read.

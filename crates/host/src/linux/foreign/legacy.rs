@@ -7,7 +7,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::KNOWN;
-use super::rule::{FOR_FEW, from_ports, unread};
+use super::rule::{FOR_FEW, unread};
+use crate::condition::Condition;
 use crate::plan::opening::id;
 use crate::program::{self, WaitLimit};
 use crate::spec::AddressRange;
@@ -154,8 +155,7 @@ fn read_rules(words: &[&str]) -> (Vec<ForeignRule>, Option<String>) {
                 value();
             }
             "--sport" => match range(value()) {
-                Some(_) if is_not => {}
-                Some(ports) => from_ports(&mut rule, ports),
+                Some(ports) => rule.conditions.push(Condition::SourcePort(!is_not, vec![ports])),
                 None => unread(&mut rule, is_not),
             },
             "--dports" => {
@@ -182,10 +182,7 @@ fn read_rules(words: &[&str]) -> (Vec<ForeignRule>, Option<String>) {
                     "ACCEPT" => ForeignVerdict::Accept,
                     "DROP" | "REJECT" => ForeignVerdict::Drop,
                     "RETURN" => ForeignVerdict::Return,
-                    "NFQUEUE" => {
-                        rule.exceptions.push(Exception::Unread);
-                        ForeignVerdict::Drop
-                    }
+                    "NFQUEUE" => ForeignVerdict::Unknown,
                     target if CONTINUING.contains(&target) => ForeignVerdict::Continue,
                     chain => ForeignVerdict::Jump(chain.to_owned()),
                 };
@@ -346,8 +343,9 @@ mod tests {
     /// The verdict on a new peer's datagram to a port.
     fn arrives(text: &str, port: u16) -> Verdict {
         let (family, port) = (AddressFamily::V4, Some(port));
-        let (source, destination, state, protocol) = (None, None, NEW, UDP);
-        chains(text)[1].verdict(&Packet { from: "eth0", to: None, family, source, destination, state, protocol, port })
+        let (from, to, source, destination, sample) = ("eth0", None, None, None, None);
+        let (state, protocol) = (NEW, UDP);
+        chains(text)[1].verdict(&Packet { from, to, family, source, destination, state, protocol, port, sample })
     }
 
     /// The verdict on a client's new connection, or on an answer to it.
@@ -363,6 +361,7 @@ mod tests {
             state: NEW,
             protocol,
             port,
+            sample: None,
         };
         let back = Packet {
             from: "eth0",

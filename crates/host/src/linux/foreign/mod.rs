@@ -17,13 +17,14 @@ use rustix::io::Errno;
 use self::rule::{Parsed, number};
 use self::sets::Sets;
 use super::nftables::{
-    self, DROP, FAMILIES, FORWARD, LOCAL_IN, NFGENMSG, NFNL_SUBSYS_NFTABLES, NFT_MSG_GETRULE, NFT_MSG_NEWRULE,
-    NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE, NFTA_HOOK_HOOKNUM,
-    NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA, PRE_ROUTING,
+    self, DROP, FAMILIES, FORWARD, LOCAL_IN, LOCAL_OUT, NFGENMSG, NFNL_SUBSYS_NFTABLES, NFT_MSG_GETRULE,
+    NFT_MSG_NEWRULE, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
+    NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE,
+    NFTA_RULE_USERDATA, POST_ROUTING, PRE_ROUTING,
 };
 use super::socket::NetlinkSocket;
 use crate::plan::opening;
-use crate::state::{FirewallTool, Foreign, ForeignChain, ForeignHook, ForeignRule};
+use crate::state::{FirewallTool, Foreign, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict};
 use crate::step::{ForeignFirewall, Opening};
 
 const NFT_MSG_NEWCHAIN: u16 = NFNL_SUBSYS_NFTABLES << 8 | 3;
@@ -40,19 +41,23 @@ struct Chain {
     family: u8,
     table: String,
     name: String,
-    /// Its hook and policy, if it is a base chain that filters.
-    base: Option<(u32, u32)>,
+    base: Option<Base>,
+}
+
+/// Where a base chain is met.
+struct Base {
+    hook: u32,
+    priority: i32,
+    policy: u32,
+    /// It is of the type `filter`.
+    filters: bool,
 }
 
 /// Reads them, and runs an iptables where rules are that only it can read.
 pub(super) fn read(filter: Option<&mut NetlinkSocket>, names: &Names) -> Result<Foreign, NetlinkError> {
     let mut foreign = Foreign::default();
     if let Some(filter) = filter {
-        match read_nftables(filter, names, &mut foreign) {
-            // They cannot be read without privileges.
-            Err(refused) if Errno::from_io_error(&refused.error) == Some(Errno::PERM) => {}
-            outcome => outcome?,
-        }
+        read_nftables(filter, names, &mut foreign, false)?;
     }
     legacy::read(&mut foreign);
     foreign.openings.extend(marks::of_ufw());
@@ -60,24 +65,71 @@ pub(super) fn read(filter: Option<&mut NetlinkSocket>, names: &Names) -> Result<
     Ok(foreign)
 }
 
-fn read_nftables(filter: &mut NetlinkSocket, names: &Names, foreign: &mut Foreign) -> Result<(), NetlinkError> {
+/// Reads all base chains, those of tunnels, too, in the order in which packets meet those of a hook, with the chains
+/// that packets meet from them on. None if they cannot be read.
+pub(super) fn read_all(
+    filter: Option<&mut NetlinkSocket>,
+    names: &Names,
+) -> Result<Option<Vec<ForeignChain>>, NetlinkError> {
+    let mut foreign = Foreign::default();
+    let is_read = match filter {
+        Some(filter) => read_nftables(filter, names, &mut foreign, true)?,
+        None => false,
+    };
+    legacy::read(&mut foreign);
+    for chain in &mut foreign.chains {
+        chain.rules = reachable(&chain.chain, std::mem::take(&mut chain.rules));
+    }
+    Ok((is_read || !foreign.chains.is_empty()).then_some(foreign.chains))
+}
+
+fn reachable(from: &str, mut all: BTreeMap<String, Vec<ForeignRule>>) -> BTreeMap<String, Vec<ForeignRule>> {
+    let mut found = BTreeMap::new();
+    let mut next = vec![from.to_owned()];
+    while let Some(name) = next.pop() {
+        let Some(rules) = all.remove(&name) else { continue };
+        next.extend(rules.iter().filter_map(|rule| match &rule.verdict {
+            ForeignVerdict::Jump(to) | ForeignVerdict::Goto(to) => Some(to.clone()),
+            _ => None,
+        }));
+        found.insert(name, rules);
+    }
+    found
+}
+
+/// Reads those of others that filter what comes in or is forwarded, or all. False if that needs privileges.
+fn read_nftables(
+    filter: &mut NetlinkSocket,
+    names: &Names,
+    foreign: &mut Foreign,
+    reads_all: bool,
+) -> Result<bool, NetlinkError> {
     let request = Request::new(NFT_MSG_GETCHAIN, NLM_F_DUMP, &[0; NFGENMSG], Attributes::default());
-    let chains = filter.list(request, read_chain)?;
+    let mut chains = match filter.list(request, read_chain) {
+        Err(refused) if Errno::from_io_error(&refused.error) == Some(Errno::PERM) => return Ok(false),
+        chains => chains?,
+    };
+    if reads_all {
+        chains.sort_by_key(|chain| chain.base.as_ref().map(|base| base.priority));
+    }
     let has = |chain: &Chain, name: &str| {
         chains.iter().any(|other| (other.family, &other.table, &*other.name) == (chain.family, &chain.table, name))
     };
     let mut tables: BTreeMap<String, BTreeMap<String, Vec<ForeignRule>>> = BTreeMap::new();
     for chain in &chains {
-        let Some((hook, policy)) = chain.base else { continue };
-        let hook = match hook {
+        let Some(base) = &chain.base else { continue };
+        let hook = match base.hook {
             FORWARD => ForeignHook::Forward,
             LOCAL_IN => ForeignHook::Input,
             PRE_ROUTING => ForeignHook::Prerouting,
+            LOCAL_OUT if reads_all => ForeignHook::Output,
+            POST_ROUTING if reads_all => ForeignHook::Postrouting,
             _ => continue,
         };
         let is_ours = chain.table.starts_with("linerate") || chain.table.starts_with("wg-quick-");
+        let is_asked = reads_all || (base.filters && !is_ours);
         let families = FAMILIES.into_iter().filter(|(family, _)| ["ip", "ip6", "inet"].contains(family));
-        let Some((family, _)) = families.into_iter().find(|(_, number)| *number == chain.family && !is_ours) else {
+        let Some((family, _)) = families.into_iter().find(|(_, number)| *number == chain.family && is_asked) else {
             continue;
         };
         let table = format!("{family} {}", chain.table);
@@ -85,8 +137,10 @@ fn read_nftables(filter: &mut NetlinkSocket, names: &Names, foreign: &mut Foreig
             let rules = rules(filter, chain.family, &chain.table)?;
             let id = |rule: &Rule| Some(opening::id(&format!("{table} {}", rule.chain), rule.mark.as_deref()?));
             foreign.openings.extend(rules.iter().filter_map(id));
-            let sets = Sets::of(filter, chain.family, &chain.table)?;
+            let sets = Sets::of(filter, chain.family, &chain.table, reads_all)?;
             let of_chains = tables.entry(table.clone()).or_default();
+            let in_table = |other: &&Chain| (other.family, &other.table) == (chain.family, &chain.table);
+            of_chains.extend(chains.iter().filter(in_table).map(|chain| (chain.name.clone(), Vec::new())));
             let mut numbers: HashMap<String, usize> = HashMap::new();
             for mut rule in rules {
                 let number = numbers.entry(rule.chain.clone()).or_default();
@@ -114,10 +168,10 @@ fn read_nftables(filter: &mut NetlinkSocket, names: &Names, foreign: &mut Foreig
             hook,
             tool,
             is_legacy: false,
-            drops: policy == DROP,
+            drops: base.policy == DROP,
         });
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The rules of a table, in the order of each chain.
@@ -178,13 +232,19 @@ struct Rule {
 
 fn read_chain(message: &Message<'_>) -> Option<Chain> {
     let (head, body) = message.payload.split_at_checked(NFGENMSG).filter(|_| message.kind == NFT_MSG_NEWCHAIN)?;
-    let hook = attribute(body, NFTA_CHAIN_HOOK).and_then(|hook| attribute(hook, NFTA_HOOK_HOOKNUM)).and_then(number);
-    let filters = attribute(body, NFTA_CHAIN_TYPE).and_then(text_of).is_some_and(|kind| kind == "filter");
+    let base = |hook: &[u8]| {
+        Some(Base {
+            hook: attribute(hook, NFTA_HOOK_HOOKNUM).and_then(number)?,
+            priority: attribute(hook, NFTA_HOOK_PRIORITY).and_then(number)?.cast_signed(),
+            policy: attribute(body, NFTA_CHAIN_POLICY).and_then(number)?,
+            filters: attribute(body, NFTA_CHAIN_TYPE).and_then(text_of).is_some_and(|kind| kind == "filter"),
+        })
+    };
     Some(Chain {
         family: head[0],
         table: attribute(body, NFTA_CHAIN_TABLE).and_then(text_of)?,
         name: attribute(body, NFTA_CHAIN_NAME).and_then(text_of)?,
-        base: hook.zip(attribute(body, NFTA_CHAIN_POLICY).and_then(number)).filter(|_| filters),
+        base: attribute(body, NFTA_CHAIN_HOOK).and_then(base),
     })
 }
 

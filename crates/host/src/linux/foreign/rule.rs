@@ -8,13 +8,14 @@ use linerate_netlink::{attribute, attributes, text_of};
 
 use super::Names;
 use super::sets::Lookup;
+use crate::condition::Condition;
 use crate::linux::nftables::{
-    ACCEPT, CT_STATE, CT_STATUS, DROP, META_IIF, META_IIFNAME, META_L4PROTO, META_NFPROTO, META_OIF, META_OIFNAME,
-    NETWORK_HEADER, NFPROTO_IPV4, NFPROTO_IPV6, NFTA_DATA_VALUE, NFTA_DATA_VERDICT, NFTA_EXPR_DATA, NFTA_EXPR_NAME,
-    NFTA_LIST_ELEM, NFTA_VERDICT_CODE, TRANSPORT_HEADER,
+    ACCEPT, CT_STATE, CT_STATUS, DROP, META_IIF, META_IIFNAME, META_L4PROTO, META_MARK, META_NFPROTO, META_OIF,
+    META_OIFNAME, NETWORK_HEADER, NFPROTO_IPV4, NFPROTO_IPV6, NFTA_DATA_VALUE, NFTA_DATA_VERDICT, NFTA_EXPR_DATA,
+    NFTA_EXPR_NAME, NFTA_LIST_ELEM, NFTA_VERDICT_CODE, TRANSPORT_HEADER,
 };
 use crate::spec::AddressRange;
-use crate::state::{Exception, ForeignRule, ForeignVerdict, NamePattern};
+use crate::state::{Change, Exception, ForeignRule, ForeignVerdict, NamePattern};
 use crate::step::AddressFamily;
 use crate::verdict::{TCP, UDP};
 
@@ -42,6 +43,8 @@ pub(super) struct Parsed {
     /// It is for packets to a port in one of these ranges; empty for any.
     ports: Vec<(u16, u16)>,
     registers: BTreeMap<u32, Loaded>,
+    /// The numbers that registers were set to.
+    constants: BTreeMap<u32, u32>,
 }
 
 /// What a register holds, and the mask of it.
@@ -66,6 +69,14 @@ pub(super) enum Field {
     BothPorts,
     State,
     Status,
+    Mark,
+    /// The type of an ICMP message.
+    Icmp,
+    /// The interface that the route to the source leads over, by its name or index.
+    SourceRoute,
+    SourceRouteIndex,
+    /// That interface if it is the one that the packet came in by.
+    RouteBack,
     /// So many bytes of the source address, from its beginning on.
     Source(AddressFamily, usize),
     Destination(AddressFamily, usize),
@@ -77,11 +88,18 @@ impl Field {
     pub(super) fn length(self) -> Option<usize> {
         Some(match self {
             Self::Incoming | Self::Outgoing => 16,
-            Self::IncomingIndex | Self::OutgoingIndex | Self::State => 4,
-            Self::Family | Self::Protocol => 1,
+            Self::IncomingIndex | Self::OutgoingIndex | Self::State | Self::Mark => 4,
+            Self::Family | Self::Protocol | Self::Icmp => 1,
             Self::Port | Self::SourcePort => 2,
             Self::Source(family, length) | Self::Destination(family, length) if length == octets(family) => length,
-            Self::BothPorts | Self::Status | Self::Other | Self::Source(..) | Self::Destination(..) => return None,
+            Self::BothPorts
+            | Self::Status
+            | Self::SourceRoute
+            | Self::SourceRouteIndex
+            | Self::RouteBack
+            | Self::Other
+            | Self::Source(..)
+            | Self::Destination(..) => return None,
         })
     }
 }
@@ -106,10 +124,35 @@ impl Parsed {
         let code = |kind: u16| attribute(data, kind).and_then(number);
         let bytes = |kind: u16| attribute(data, kind).and_then(|data| attribute(data, NFTA_DATA_VALUE));
         match name {
-            "counter" | "log" | "last" => {}
+            "log" | "last" | "notrack" => {}
+            "counter" => {
+                let packets = attribute(data, 2).and_then(|packets| packets.try_into().ok());
+                self.rule.packets = packets.map(u64::from_be_bytes);
+            }
             "limit" => self.rule.is_limited = true,
-            // What has an odd way back, too many connections, or used up what it may.
-            "fib" | "quota" | "connlimit" => self.rule.is_for_some = true,
+            // Too many connections, or those that used up what they may.
+            "quota" | "connlimit" => self.rule.is_for_some = true,
+            "fib" => self.load(code(1), route(code(2), code(3))),
+            "masq" => self.rule.changes.push(Change::Source),
+            // NFTA_NAT_TYPE with NFT_NAT_SNAT
+            "nat" if code(1) == Some(0) => self.rule.changes.push(Change::Source),
+            "nat" | "redir" => self.rule.verdict = ForeignVerdict::Accept,
+            // NFTA_EXTHDR_TYPE, _OP with NFT_EXTHDR_OP_TCPOPT, _SREG
+            "exthdr" if code(7).is_some() => {
+                let is_size = attribute(data, 2) == Some(&[MAXIMUM_SEGMENT_SIZE]) && code(6) == Some(1);
+                self.rule.changes.extend(is_size.then_some(Change::SegmentSize));
+            }
+            // NFTA_META_KEY, _SREG
+            "meta" if code(3).is_some() => {
+                if code(2) == Some(META_MARK) {
+                    let mark = code(3).and_then(|register| self.constants.get(&slot(register)));
+                    self.rule.changes.push(Change::Mark(mark.copied()));
+                }
+            }
+            "synproxy" | "tproxy" | "fwd" => {
+                self.rule.has_others = true;
+                self.rule.verdict = ForeignVerdict::Unknown;
+            }
             "meta" => self.load(
                 code(1),
                 match code(2) {
@@ -119,6 +162,7 @@ impl Parsed {
                     Some(META_OIF) => Field::OutgoingIndex,
                     Some(META_NFPROTO) => Field::Family,
                     Some(META_L4PROTO) => Field::Protocol,
+                    Some(META_MARK) => Field::Mark,
                     _ => Field::Other,
                 },
             ),
@@ -168,14 +212,19 @@ impl Parsed {
             }
             "target" => match attribute(data, 1).and_then(text_of).as_deref() {
                 Some("REJECT") => self.rule.verdict = ForeignVerdict::Drop,
-                Some("NFQUEUE") => asks_a_program(&mut self.rule),
+                Some("MASQUERADE" | "SNAT") => self.rule.changes.push(Change::Source),
+                Some("TCPMSS") => self.rule.changes.push(Change::SegmentSize),
+                Some("MARK" | "CONNMARK") => self.rule.changes.push(Change::Mark(None)),
+                Some("NFQUEUE") => self.rule.verdict = ForeignVerdict::Unknown,
                 _ => {}
             },
-            "queue" => asks_a_program(&mut self.rule),
+            "queue" => self.rule.verdict = ForeignVerdict::Unknown,
             "reject" => self.rule.verdict = ForeignVerdict::Drop,
             "immediate" => {
                 if let Some(verdict) = attribute(data, 2).and_then(|data| attribute(data, NFTA_DATA_VERDICT)) {
                     self.rule.verdict = verdict_of(verdict);
+                } else if let (Some(register), Some(Ok(number))) = (code(1), bytes(2).map(<[u8; 4]>::try_from)) {
+                    self.constants.insert(slot(register), u32::from_ne_bytes(number));
                 }
             }
             _ => self.rule.has_others = true,
@@ -186,6 +235,7 @@ impl Parsed {
     fn load(&mut self, register: Option<u32>, field: Field) {
         if let Some(register) = register {
             self.registers.insert(slot(register), Loaded { field, mask: None });
+            self.constants.remove(&slot(register));
         }
     }
 
@@ -212,6 +262,7 @@ impl Parsed {
         let [Some(header), Some(offset), Some(length)] = place else { return Field::Other };
         let Ok(size) = usize::try_from(length) else { return Field::Other };
         match (header, self.rule.family, offset) {
+            (TRANSPORT_HEADER, _, 0) if length == 1 => Field::Icmp,
             (TRANSPORT_HEADER, _, 0) if length == 2 => Field::SourcePort,
             (TRANSPORT_HEADER, _, 2) if length == 2 => Field::Port,
             (TRANSPORT_HEADER, _, 0) if length == 4 => Field::BothPorts,
@@ -227,18 +278,14 @@ impl Parsed {
 
     /// Adds a comparison to the conditions. False if it is not one that is read.
     fn compare(&mut self, loaded: &Loaded, operator: Option<u32>, value: &[u8]) -> bool {
-        if let (Field::Port | Field::SourcePort, &[high, low]) = (loaded.field, value)
-            && let Some(AT_MOST | AT_LEAST) = operator
-        {
-            let port = u16::from_be_bytes([high, low]);
-            if loaded.field == Field::SourcePort {
-                let bounds = if operator == Some(AT_LEAST) { (port, u16::MAX) } else { (0, port) };
-                from_ports(&mut self.rule, bounds);
-                return true;
-            }
-            let (first, last) = self.rule.ports.get_or_insert((0, u16::MAX));
-            *(if operator == Some(AT_LEAST) { first } else { last }) = port;
-            return true;
+        let ends = || {
+            let least = vec![0; value.len()];
+            let most = vec![0xff; value.len()];
+            if operator == Some(AT_LEAST) { (value.to_vec(), most) } else { (least, value.to_vec()) }
+        };
+        if let (Some(AT_MOST | AT_LEAST), None) = (operator, &loaded.mask) {
+            let (first, last) = ends();
+            return bound(&mut self.rule, loaded.field, &first, &last);
         }
         let inverted = match operator {
             Some(EQUAL) => false,
@@ -257,13 +304,15 @@ impl Parsed {
                 names(&mut self.rule, loaded.field).push(NamePattern { name: pattern(value), inverted });
                 true
             }
-            (field @ (Field::IncomingIndex | Field::OutgoingIndex), None) => match value.try_into() {
-                Ok(index) => {
-                    self.indices.push((field, u32::from_ne_bytes(index), inverted));
-                    true
+            (field @ (Field::IncomingIndex | Field::OutgoingIndex | Field::SourceRouteIndex), None) => {
+                match value.try_into() {
+                    Ok(index) => {
+                        self.indices.push((field, u32::from_ne_bytes(index), inverted));
+                        true
+                    }
+                    Err(_) => false,
                 }
-                Err(_) => false,
-            },
+            }
             (Field::State, Some(mask)) => {
                 let Ok(mask) = mask[..].try_into().map(u32::from_ne_bytes) else { return false };
                 if value.iter().any(|byte| *byte != 0) {
@@ -273,8 +322,23 @@ impl Parsed {
                 true
             }
             // A status that a connection has or not, such as a translated destination: that of some.
-            (Field::Status, Some(_)) if inverted && value.iter().all(|byte| *byte == 0) => {
-                self.rule.is_for_some = true;
+            (Field::Status, Some(mask)) if inverted && value.iter().all(|byte| *byte == 0) => {
+                let mask = mask[..].try_into().map(u32::from_ne_bytes);
+                if mask.is_ok_and(|mask| mask & !TRANSLATED == 0) {
+                    self.rule.conditions.push(Condition::Translated(true));
+                } else {
+                    self.rule.is_for_some = true;
+                }
+                true
+            }
+            (Field::SourceRoute, None) => {
+                self.rule.conditions.push(Condition::SourceRoute(!inverted, vec![pattern(value)]));
+                true
+            }
+            // None, or whether there is one.
+            (Field::RouteBack, None) => {
+                let is_missing = value.iter().all(|byte| *byte == 0);
+                self.rule.conditions.push(Condition::Backwards(is_missing != inverted));
                 true
             }
             (Field::Source(family, _) | Field::Destination(family, _), mask) => {
@@ -333,7 +397,7 @@ impl Parsed {
                     _ => self.rule.has_others = true,
                 }
                 match from {
-                    Some(from) => from_ports(&mut self.rule, from),
+                    Some(from) => self.rule.conditions.push(Condition::SourcePort(true, vec![from])),
                     None => self.rule.has_others = true,
                 }
                 true
@@ -371,16 +435,14 @@ impl Parsed {
     }
 }
 
-/// Makes a rule one that another program decides about.
-fn asks_a_program(rule: &mut ForeignRule) {
-    rule.verdict = ForeignVerdict::Drop;
-    rule.exceptions.push(Exception::Unread);
-}
-
 /// Has a rule be for packets from or to a link, or any other, by its index.
 pub(super) fn link_is(rule: &mut ForeignRule, field: Field, index: u32, inverted: bool, links: &Names) {
     // No link has an empty name: one that is gone fits nothing.
     let name = links.get(&index).cloned().unwrap_or_default();
+    if field == Field::SourceRouteIndex {
+        rule.conditions.push(Condition::SourceRoute(!inverted, vec![name]));
+        return;
+    }
     names(rule, field).push(NamePattern { name, inverted });
 }
 
@@ -401,10 +463,50 @@ pub(super) fn unread(rule: &mut ForeignRule, inverted: bool) {
     }
 }
 
-/// Restricts a rule to packets from these ports. Programs of clients have any port from 1024 on.
-pub(super) fn from_ports(rule: &mut ForeignRule, (first, last): (u16, u16)) {
-    rule.is_for_some |= first > 1024 || last < u16::MAX;
+/// Restricts a rule to packets in which a field is in a range with one end.
+fn bound(rule: &mut ForeignRule, field: Field, first: &[u8], last: &[u8]) -> bool {
+    match field {
+        Field::Port => match (port(first).zip(port(last)), &mut rule.ports) {
+            (Some((first, last)), Some(ports)) => *ports = (ports.0.max(first), ports.1.min(last)),
+            (ports, unset) => *unset = ports,
+        },
+        Field::Source(..) | Field::Destination(..) => {
+            let range = if matches!(field, Field::Source(..)) { &mut rule.source } else { &mut rule.destination };
+            match (addresses(first, last), range) {
+                (Some(other), Some(range)) => {
+                    *range = AddressRange { first: range.first.max(other.first), last: range.last.min(other.last) };
+                }
+                (other, unset) => *unset = other,
+            }
+        }
+        Field::SourcePort => return restrict(rule, field, first, last, false),
+        _ => return false,
+    }
+    true
 }
+
+/// What a look-up of a route gives (NFTA_FIB_RESULT, NFTA_FIB_FLAGS).
+fn route(result: Option<u32>, flags: Option<u32>) -> Field {
+    const INDEX: u32 = 1;
+    const NAME: u32 = 2;
+    const OF_SOURCE: u32 = 1;
+    const OF_MARK: u32 = 4;
+    const BY_ITS_INTERFACE: u32 = 8;
+    const IS_THERE: u32 = 32;
+    let flags = flags.unwrap_or_default() & !OF_MARK;
+    match result {
+        Some(INDEX | NAME) if flags & !IS_THERE == OF_SOURCE | BY_ITS_INTERFACE => Field::RouteBack,
+        Some(INDEX) if flags == OF_SOURCE => Field::SourceRouteIndex,
+        Some(NAME) if flags == OF_SOURCE => Field::SourceRoute,
+        _ => Field::Other,
+    }
+}
+
+/// `TCPOPT_MAXSEG`.
+const MAXIMUM_SEGMENT_SIZE: u8 = 2;
+
+/// `IPS_NAT_MASK` of linux/netfilter/nf_conntrack_common.h.
+const TRANSLATED: u32 = 0x30;
 
 /// Has a rule be for packets only in which a field is from `first` to `last`, or is not. False if that is not read.
 pub(super) fn restrict(rule: &mut ForeignRule, field: Field, first: &[u8], last: &[u8], inverted: bool) -> bool {
@@ -427,12 +529,14 @@ pub(super) fn restrict(rule: &mut ForeignRule, field: Field, first: &[u8], last:
             }
         }
         (Field::Protocol, [protocol, ..]) if is_one && !inverted => rule.protocol = Some(*protocol),
-        // From all ports but one is from most.
-        (Field::SourcePort, _) if inverted => {}
         (Field::SourcePort, _) => match port(first).zip(port(last)) {
-            Some(ports) => from_ports(rule, ports),
+            Some(ports) => rule.conditions.push(Condition::SourcePort(!inverted, vec![ports])),
             None => return false,
         },
+        (Field::Icmp, &[kind]) if is_one => rule.conditions.push(Condition::Icmp(!inverted, vec![kind])),
+        (Field::Mark, &[a, b, c, d]) if is_one => {
+            rule.conditions.push(Condition::Mark(!inverted, vec![u32::from_ne_bytes([a, b, c, d])]));
+        }
         (Field::Port, _) if !inverted && rule.ports.is_none() => match port(first).zip(port(last)) {
             Some(ports) => rule.ports = Some(ports),
             None => return false,
@@ -453,6 +557,51 @@ pub(super) fn restrict(rule: &mut ForeignRule, field: Field, first: &[u8], last:
         _ => return false,
     }
     true
+}
+
+/// The condition that a field is in one of these ranges, or in none; none if that is not read.
+pub(super) fn condition(
+    field: Field,
+    ranges: &[(Vec<u8>, Vec<u8>)],
+    expected: bool,
+    links: &Names,
+) -> Option<Condition> {
+    let names = || ranges.iter().map(|(first, last)| name_range(first, last)).collect::<Option<Vec<_>>>();
+    let ones = || {
+        let one = |(first, last): &(Vec<u8>, Vec<u8>)| if first == last { first.first().copied() } else { None };
+        ranges.iter().map(one).collect::<Option<Vec<_>>>()
+    };
+    let numbers = || {
+        let one = |(first, last): &(Vec<u8>, Vec<u8>)| {
+            <[u8; 4]>::try_from(&first[..]).ok().filter(|_| first == last).map(u32::from_ne_bytes)
+        };
+        ranges.iter().map(one).collect::<Option<Vec<_>>>()
+    };
+    let links = || {
+        let name = |index: u32| links.get(&index).cloned().unwrap_or_default();
+        Some(numbers()?.into_iter().map(name).collect::<Vec<_>>())
+    };
+    let ports = || ranges.iter().map(|(first, last)| port(first).zip(port(last))).collect::<Option<Vec<_>>>();
+    let nets = || {
+        let nets = |(first, last): &(Vec<u8>, Vec<u8>)| addresses(first, last).map(|range| range.subnets());
+        Some(ranges.iter().map(nets).collect::<Option<Vec<_>>>()?.concat())
+    };
+    Some(match field {
+        Field::Incoming => Condition::Incoming(expected, names()?),
+        Field::Outgoing => Condition::Outgoing(expected, names()?),
+        Field::IncomingIndex => Condition::Incoming(expected, links()?),
+        Field::OutgoingIndex => Condition::Outgoing(expected, links()?),
+        Field::Family => Condition::Family(expected, ones()?.into_iter().filter_map(family_of).collect()),
+        Field::Protocol => Condition::Protocol(expected, ones()?),
+        Field::Icmp => Condition::Icmp(expected, ones()?),
+        Field::SourcePort => Condition::SourcePort(expected, ports()?),
+        Field::Port => Condition::Port(expected, ports()?),
+        Field::State => Condition::States(expected, numbers()?.into_iter().fold(0, |all, state| all | state)),
+        Field::Mark => Condition::Mark(expected, numbers()?),
+        Field::Source(..) => Condition::Source(expected, nets()?),
+        Field::Destination(..) => Condition::Destination(expected, nets()?),
+        _ => return None,
+    })
 }
 
 /// The packets in which a field is from `first` to `last`, as those that a rule is not for.

@@ -9,7 +9,8 @@ use linerate_netlink::{Attributes, Message, NLM_F_DUMP, NetlinkError, Request, a
 use rustix::io::Errno;
 
 use super::Names;
-use super::rule::{self, Field, Parsed, link_is, number, restrict, verdict_of};
+use super::rule::{self, Field, Parsed, condition, link_is, number, restrict, verdict_of};
+use crate::condition::Condition;
 use crate::linux::nftables::{
     NFGENMSG, NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM, NFT_SET_CONCAT, NFT_SET_ELEM_INTERVAL_END,
     NFT_SET_INTERVAL, NFTA_DATA_VALUE, NFTA_DATA_VERDICT, NFTA_LIST_ELEM, NFTA_SET_ELEM_FLAGS, NFTA_SET_ELEM_KEY,
@@ -49,6 +50,8 @@ pub(super) struct Sets<'a> {
     family: u8,
     table: &'a str,
     kinds: HashMap<String, Kind>,
+    /// Sets of addresses with names are read, too, and those that change by themselves, as they are.
+    reads_all: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -76,11 +79,16 @@ struct Raw {
 
 impl<'a> Sets<'a> {
     /// Those of a table, without their elements.
-    pub(super) fn of(filter: &mut NetlinkSocket, family: u8, table: &'a str) -> Result<Self, NetlinkError> {
+    pub(super) fn of(
+        filter: &mut NetlinkSocket,
+        family: u8,
+        table: &'a str,
+        reads_all: bool,
+    ) -> Result<Self, NetlinkError> {
         let attributes = Attributes::default().with_text(NFTA_SET_TABLE, table);
         let request = Request::new(NFT_MSG_GETSET, NLM_F_DUMP, &[family, 0, 0, 0], attributes);
         let kinds = gone_is_empty(filter.list(request, |message| read_set(message, table)))?;
-        Ok(Self { family, table, kinds: kinds.into_iter().collect() })
+        Ok(Self { family, table, kinds: kinds.into_iter().collect(), reads_all })
     }
 
     /// The rules that a rule stands for.
@@ -93,10 +101,17 @@ impl<'a> Sets<'a> {
         let mut rules = parsed.named(links);
         for lookup in &parsed.lookups {
             let kind = self.kinds.get(&lookup.set).copied();
-            rules = match kind.and_then(|kind| Some((kind, key_of(lookup, kind)?))) {
+            rules = match kind.and_then(|kind| Some((kind, key_of(lookup, kind, self.reads_all)?))) {
                 Some((kind, fields)) => {
                     let elements = self.elements(filter, &lookup.set, kind)?;
-                    expand(rules, lookup, &fields, elements, links)
+                    let is_set = self.reads_all && lookup.to.is_none();
+                    match is_set.then(|| is_in(&fields, &elements, !lookup.inverted, links)).flatten() {
+                        Some(condition) => {
+                            rules.iter_mut().for_each(|rule| rule.conditions.push(condition.clone()));
+                            rules
+                        }
+                        None => expand(rules, lookup, &fields, elements, links),
+                    }
                 }
                 None => unread(rules, lookup),
             };
@@ -205,15 +220,15 @@ fn before(key: &[u8]) -> Vec<u8> {
 }
 
 /// The fields of a key, if all are read.
-fn key_of(lookup: &Lookup, kind: Kind) -> Option<Vec<Field>> {
-    let changes_by_itself = kind.flags & (NFT_SET_TIMEOUT | NFT_SET_EVAL) != 0;
+fn key_of(lookup: &Lookup, kind: Kind, reads_all: bool) -> Option<Vec<Field>> {
+    let changes_by_itself = !reads_all && kind.flags & (NFT_SET_TIMEOUT | NFT_SET_EVAL) != 0;
     let is_data_map = lookup.to.is_some_and(|register| register != VERDICT);
     let mut length = 0;
     let mut fields = Vec::new();
     for field in &lookup.fields {
         let bytes = field.length()?;
         let has_name = kind.flags & NFT_SET_ANONYMOUS == 0;
-        if has_name && matches!(field, Field::Source(..) | Field::Destination(..)) {
+        if has_name && !reads_all && matches!(field, Field::Source(..) | Field::Destination(..)) {
             return None;
         }
         fields.push(*field);
@@ -227,6 +242,32 @@ fn key_of(lookup: &Lookup, kind: Kind) -> Option<Vec<Field>> {
         }
     }
     (length == kind.key_length && !fields.is_empty() && !changes_by_itself && !is_data_map).then_some(fields)
+}
+
+/// The condition that a key is one of these, or is none of them; none if that is not read.
+fn is_in(fields: &[Field], elements: &[Element], expected: bool, links: &Names) -> Option<Condition> {
+    let range = |element: &'_ Element, at: usize, length: usize| {
+        Some((element.first.get(at..at + length)?.to_vec(), element.last.get(at..at + length)?.to_vec()))
+    };
+    if elements.iter().any(|element| element.is_rest) {
+        return None;
+    }
+    if let [field] = fields {
+        let length = field.length()?;
+        let ranges: Option<Vec<_>> = elements.iter().map(|element| range(element, 0, length)).collect();
+        return condition(*field, &ranges?, expected, links);
+    }
+    let fields_of = |element: &Element| {
+        let mut at = 0;
+        let of = |field: &Field| {
+            let length = field.length()?;
+            let range = range(element, at, length)?;
+            at += length.next_multiple_of(4);
+            condition(*field, &[range], true, links)
+        };
+        fields.iter().map(of).collect::<Option<Vec<_>>>()
+    };
+    Some(Condition::AnyOf(expected, elements.iter().map(fields_of).collect::<Option<_>>()?))
 }
 
 /// Rules for what is looked up: one for each element, or for packets in none of them.
@@ -275,12 +316,12 @@ fn expand(
     all
 }
 
-/// Rules with a look-up that is not read: a map might have any verdict, so also that which lets pass.
+/// Rules with a look-up that is not read: a map might have any verdict.
 fn unread(mut rules: Vec<ForeignRule>, lookup: &Lookup) -> Vec<ForeignRule> {
     for rule in &mut rules {
         rule::unread(rule, lookup.inverted);
         if lookup.to == Some(VERDICT) {
-            rule.verdict = ForeignVerdict::Accept;
+            rule.verdict = ForeignVerdict::Unknown;
         }
     }
     rules
@@ -402,16 +443,16 @@ mod tests {
     fn what_is_not_read_might_let_pass() {
         let lookup = lookup(&[Field::Other], Some(VERDICT), false);
         let rules = unread(vec![ForeignRule::default()], &lookup);
-        assert_eq!((rules[0].has_others, &rules[0].verdict), (true, &ForeignVerdict::Accept));
+        assert_eq!((rules[0].has_others, &rules[0].verdict), (true, &ForeignVerdict::Unknown));
     }
 
     #[test]
     fn a_key_ends_where_its_length_says() {
         let kind = |key_length, flags| Kind { flags, key_length };
         let stale = lookup(&[Field::Protocol, Field::Port, Field::Other], None, false);
-        assert_eq!(key_of(&stale, kind(8, 0)), Some(vec![Field::Protocol, Field::Port]));
-        assert_eq!(key_of(&stale, kind(1, 0)), Some(vec![Field::Protocol]));
-        assert_eq!(key_of(&stale, kind(12, 0)), None);
-        assert_eq!(key_of(&stale, kind(8, NFT_SET_TIMEOUT)), None);
+        assert_eq!(key_of(&stale, kind(8, 0), false), Some(vec![Field::Protocol, Field::Port]));
+        assert_eq!(key_of(&stale, kind(1, 0), false), Some(vec![Field::Protocol]));
+        assert_eq!(key_of(&stale, kind(12, 0), false), None);
+        assert_eq!(key_of(&stale, kind(8, NFT_SET_TIMEOUT), false), None);
     }
 }

@@ -70,7 +70,7 @@ ip -n h1 link set wg1 netns b
 follows "moved"
 client b add phone
 expect "in b, client add" 1 "$STATUS"
-said "in b, client add" "wg1 belongs to another network namespace \(h1\); it and its file are as they were"
+said "in b, client add" "wg1 belongs to another network namespace \(h1\); nothing was changed"
 good linerate down wg1
 is_gone wg1
 

@@ -146,6 +146,8 @@ with Browser(folder) as browser:
     browser.click("main .main")
     text = browser.run("document.getElementById('file').textContent")
     expect("its file is shown", "PrivateKey = " in text and "Endpoint = 192.0.2.1:50001" in text)
+    notes = browser.run("[...document.querySelectorAll('.notice')].map(note => note.innerText).join()")
+    expect("what it loses is said", "IPv6 traffic of clients goes past the tunnel" in notes and "no name server is named" in notes)
     see(browser, "added")
 
     def read_code():

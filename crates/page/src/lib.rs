@@ -219,6 +219,9 @@ pub enum Reply {
         file_name: String,
         /// The client's file.
         text: Zeroizing<String>,
+        /// Warnings about a client that was just added, as sentences.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notes: Vec<String>,
     },
     /// To other changes.
     Done,

@@ -386,7 +386,7 @@ impl Server {
     async fn kept(&self, asked: &Asked<'_>) -> Result<(Tunnel, Peer, String, Zeroizing<String>), Failure> {
         let (tunnel, peer, name) = self.client(asked).await?;
         let request = Ask::File { tunnel: tunnel.name.clone(), client: name.clone() };
-        let Reply::File { file_name, text } = self.ask(&request).await? else { return Err(unexpected()) };
+        let Reply::File { file_name, text, .. } = self.ask(&request).await? else { return Err(unexpected()) };
         audit(&asked.who, &format!("saw the file of {} of {}", quoted(&name), tunnel.name));
         Ok((tunnel, peer, file_name, text))
     }
@@ -421,8 +421,9 @@ impl Server {
         let name = text("name");
         let line = format!("added {} to {}", quoted(&name), tunnel.name);
         match self.carry_out(&tunnel, change, &asked.who, line).await {
-            Ok(Reply::File { file_name, text }) => {
-                Ok(pages::new_file(&asked.viewer, &tunnel, (&name, &file_name), &text, form.has("keep")))
+            Ok(Reply::File { file_name, text, notes }) => {
+                let client = pages::NewFile { name: &name, file_name: &file_name, text: &text, notes: &notes };
+                Ok(pages::new_file(&asked.viewer, &tunnel, &client, form.has("keep")))
             }
             Ok(_) => Err(unexpected()),
             Err(Failure::Refused(refusal)) => Ok(pages::add_form(&asked.viewer, &tunnel, &asked.form, Some(&refusal))),

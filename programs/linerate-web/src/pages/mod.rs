@@ -6,7 +6,7 @@ mod peer;
 mod tunnel;
 
 pub(crate) use overview::overview;
-pub(crate) use peer::{Shown, add_form, code, new_file, peer, remove_form};
+pub(crate) use peer::{NewFile, Shown, add_form, code, new_file, peer, remove_form};
 pub(crate) use tunnel::{List, ON_A_PAGE, Selection, tunnel};
 
 use linerate_page::Finding;

@@ -231,14 +231,17 @@ pub(crate) fn add_form(viewer: &Viewer, tunnel: &Tunnel, typed: &Form, refusal: 
     )
 }
 
-/// The file of a client that was just added.
-pub(crate) fn new_file(
-    viewer: &Viewer,
-    tunnel: &Tunnel,
-    (name, file_name): (&str, &str),
-    text: &str,
-    is_kept: bool,
-) -> Markup {
+/// A client that was just added.
+pub(crate) struct NewFile<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) file_name: &'a str,
+    pub(crate) text: &'a str,
+    pub(crate) notes: &'a [String],
+}
+
+/// The file of a client that was just added, with the warnings about it.
+pub(crate) fn new_file(viewer: &Viewer, tunnel: &Tunnel, client: &NewFile<'_>, is_kept: bool) -> Markup {
+    let NewFile { name, file_name, text, notes } = *client;
     let filter: String = byte_serialize(name.as_bytes()).collect();
     page(
         name,
@@ -248,6 +251,7 @@ pub(crate) fn new_file(
             (crumbs(tunnel, None))
             h1 { bdi { (name) } " was added" }
             @if !is_kept { p.notice { "This is the only time that its private key is shown." } }
+            @for note in notes { p.notice { (note) } }
             div.columns {
                 div { (picture(name, text)) }
                 div {

@@ -30,7 +30,8 @@ fn reply(line: &str) -> Reply {
         Ask::Peer { .. } => Reply::Peer { tunnel, peer: Box::new(peer), write: true },
         Ask::Findings => Reply::Findings { findings: Vec::new() },
         Ask::File { .. } | Ask::Change { change: Change::Add { .. }, .. } => {
-            Reply::File { file_name: FILE.into(), text: Zeroizing::new("[Interface]\n".into()) }
+            let notes = vec!["<b>the name server</b> is out of its reach".to_owned()];
+            Reply::File { file_name: FILE.into(), text: Zeroizing::new("[Interface]\n".into()), notes }
         }
         Ask::Change { .. } => Reply::Done,
     }
@@ -243,6 +244,7 @@ fn a_file_is_saved_under_a_name_that_apps_take_and_a_name_is_searched_as_it_is()
     for part in [
         "<bdi>Müller &amp; &quot;Söhne&quot; 📱</bdi> was added",
         "data-save=\"script-al-x7k2m.conf\"",
+        "<p class=\"notice\">&lt;b&gt;the name server&lt;/b&gt; is out of its reach</p>",
         "?filter=M%C3%BCller+%26+%22S%C3%B6hne%22+%F0%9F%93%B1\"",
     ] {
         assert!(answered.text.contains(part), "{part}: {}", answered.text);

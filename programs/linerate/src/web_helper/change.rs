@@ -1,7 +1,7 @@
 //! A change of clients, by `linerate client` in a process of its own: the same code, the same words of refusal, and a
 //! signal ends only that.
 
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use linerate_page::{Change, Reply};
 use linerate_server::ClientName;
@@ -18,32 +18,44 @@ pub(super) fn change(tunnel: &str, change: &Change) -> Reply {
         Ok(output) => output,
         Err(message) => return Reply::Refused { message },
     };
-    match change {
-        Change::Add { .. } => match file(&output) {
-            Some((file_name, text)) => Reply::File { file_name, text },
-            None => Reply::Refused { message: "the client was added, and its file was not understood".to_owned() },
-        },
-        _ => Reply::Done,
+    match (change, file(&output.printed)) {
+        // Even if the command fails because the running tunnel does not follow: the client is in the server's file.
+        (Change::Add { .. }, Some((file_name, text))) => Reply::File { file_name, text, notes: output.said },
+        (Change::Add { .. }, None) if output.status.success() => {
+            Reply::Refused { message: "the client was added, and its file was not understood".to_owned() }
+        }
+        _ if output.status.success() => Reply::Done,
+        _ => Reply::Refused { message: output.refusal() },
     }
 }
 
-/// Runs this program, and returns its output.
-pub(super) fn run(arguments: &[String]) -> Result<Zeroizing<Vec<u8>>, String> {
+/// The result of a command of this program.
+pub(super) struct Output {
+    status: ExitStatus,
+    printed: Zeroizing<Vec<u8>>,
+    /// Its sentences on standard error.
+    said: Vec<String>,
+}
+
+impl Output {
+    fn refusal(&self) -> String {
+        if self.said.is_empty() {
+            return format!("linerate {}", self.status);
+        }
+        self.said.join(" ").trim_start_matches("error: ").to_owned()
+    }
+}
+
+/// Runs this program.
+fn run(arguments: &[String]) -> Result<Output, String> {
     let failed = |error| format!("cannot run linerate: {error}");
     let output = Command::new("/proc/self/exe").args(arguments).stdin(Stdio::null()).output().map_err(failed)?;
-    let printed = Zeroizing::new(output.stdout);
-    if output.status.success() {
-        return Ok(printed);
-    }
     let said = String::from_utf8_lossy(&output.stderr);
     let lines = said.lines().map(|line| line.strip_prefix("linerate: ").unwrap_or(line).trim());
     // After its error, clap says how the command is used: this is no command line for the reader.
-    let words: Vec<&str> =
-        lines.take_while(|line| !line.starts_with("Usage:")).filter(|line| !line.is_empty()).collect();
-    Err(match words.is_empty() {
-        true => format!("linerate {}", output.status),
-        false => words.join(" ").trim_start_matches("error: ").to_owned(),
-    })
+    let lines = lines.take_while(|line| !line.starts_with("Usage:")).filter(|line| !line.is_empty());
+    let said = lines.map(str::to_owned).collect();
+    Ok(Output { status: output.status, printed: Zeroizing::new(output.stdout), said })
 }
 
 /// Returns the name and the text of the added client's file.

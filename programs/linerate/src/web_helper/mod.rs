@@ -191,7 +191,8 @@ impl Helper {
             },
             Request::File { tunnel, client } => match client::kept_file(Some(&tunnel), &client) {
                 Ok((file_name, text)) => {
-                    Reply::File { file_name, text: Zeroizing::new(String::from_utf8_lossy(&text).into_owned()) }
+                    let text = Zeroizing::new(String::from_utf8_lossy(&text).into_owned());
+                    Reply::File { file_name, text, notes: Vec::new() }
                 }
                 Err(error) => Reply::Refused { message: error.message },
             },

@@ -17,4 +17,4 @@ same_matrix wireguard-ui-2023 4 4 clients/{alice,late}.conf
 same_matrix wgdashboard 4 4 clients/{alice,bobs-phone}.conf
 # The phone has only the tunnel's networks in its file, and the rest goes its usual way. A port leads to the laptop.
 same_matrix wg-quick 2 46 clients/{laptop,anns-phone}.conf "h2 server:46 h2 other:46 h2 lan:46 h2 internet:46 \
-h3 server:46 h3 other:46 h3 lan:no h3 internet:4 net port:4"
+h3 server:46 h3 other:46 h3 lan:no h3 internet:4 net port:4 lan h2:46 lan h3:no"

@@ -92,8 +92,8 @@ in_tunnel() { # 4|6 FILE
 reaches() { # KEY HOST ADDRESS
   [[ -z $3 ]] || ! at "$2" ping -q -c 1 -i 0.3 -w 3 "$3" >/dev/null 2>&1 || echo "$1" >>"$WORK/reached"
 }
-# Tests whether each client reaches the server, the other client, the LAN and the internet, over IPv4 and IPv6, and which
-# hosts reach the port that is forwarded to the first client.
+# Tests whether each client reaches the server, the other client, the LAN and the internet, over IPv4 and IPv6; which hosts
+# reach the port that is forwarded to the first client; and whether the LAN reaches the clients.
 matrix() { # SERVER-FILE FILE-OF-h2 FILE-OF-h3
   local server=$1 from own other to pids=()
   : >"$WORK/reached"
@@ -107,32 +107,53 @@ matrix() { # SERVER-FILE FILE-OF-h2 FILE-OF-h3
     reaches "$from lan 6" "$from" fd77::9 & pids+=($!)
     reaches "$from internet 4" "$from" 203.0.113.9 & pids+=($!)
     reaches "$from internet 6" "$from" 2001:db8:9::9 & pids+=($!)
+    reaches "lan $from 4" lan "$(in_tunnel 4 "$own")" & pids+=($!)
+    reaches "lan $from 6" lan "$(in_tunnel 6 "$own")" & pids+=($!)
   done
   wait "${pids[@]}"
   if at net nc -z -w 2 198.51.100.7 8080 2>/dev/null; then echo "net port 4" >>"$WORK/reached"; fi
-  for from in "h2 server" "h2 other" "h2 lan" "h2 internet" "h3 server" "h3 other" "h3 lan" "h3 internet" "net port"; do
+  for from in "h2 server" "h2 other" "h2 lan" "h2 internet" "h3 server" "h3 other" "h3 lan" "h3 internet" "net port" "lan h2" "lan h3"; do
     to=$(sed -n "s/^$from //p" "$WORK/reached" | sort | tr -d '\n')
     printf '%s:%s ' "$from" "${to:-no}"
   done
 }
 # A busy machine may delay a packet: a host counts as not reached only after a few attempts.
+# Without the LAN in EXPECTED, its connections to clients are not compared.
 expect_matrix() { # WHAT EXPECTED SERVER-FILE FILE-OF-h2 FILE-OF-h3
   local seen
   for _ in 1 2 3 4; do
     seen=$(matrix "${@:3}")
+    [[ $2 == *"lan h2:"* ]] || seen=${seen%lan h2:*}
     [[ $seen != "$2 " ]] || break
   done
   expect "$1" "$2 " "$seen"
 }
 
+# A gateway lets no new connections into the tunnel unless the file says `Inbound = all`. If the LAN reached clients before, the
+# import must name that setting, and the setting must restore the connections.
+expect_matrix_after() { # WHAT EXPECTED SERVER-FILE FILE-OF-h2 FILE-OF-h3
+  local file=/etc/wireguard/${3##*/}
+  if grep -q '^#! Inbound = all$' "$file" || [[ $2 == *"lan h2:no lan h3:no" ]]; then
+    expect_matrix "$@"
+    return
+  fi
+  grep -q 'new connections from outside .* only replies .*Inbound = all' "$WORK/of-import" ||
+    fail "$1: the import does not say that the LAN no longer reaches clients: $(tr '\n' ' ' <"$WORK/of-import")"
+  expect_matrix "$1" "${2%lan h2:*}lan h2:no lan h3:no" "${@:3}"
+  sed -i 's/^\[Interface\]$/&\n#! Inbound = all/' "$file"
+  good linerate reload "$(basename "$file" .conf)"
+  expect_matrix "$1, with Inbound = all" "${@:2}"
+}
+
 # Checks that clients reach the same hosts before and after the import. FAMILIES is 4 or 46. Without EXPECTED, all clients
-# must reach all hosts, and no host the port.
+# must reach all hosts, the LAN all clients, and no host the port.
 same_matrix() { # SAMPLE NUMBER-OF-CLIENTS FAMILIES FILE-OF-h2 FILE-OF-h3 [EXPECTED]
   local sample=$1 count=$2 v=$3 folder=$SAMPLES/$1 conf tunnel expected files
   conf=$(find "$folder" -name wg0.conf -o -name wghub.conf)
   tunnel=$(basename "$conf" .conf)
   files=("$folder/$4" "$folder/$5")
-  expected=${6:-"h2 server:$v h2 other:$v h2 lan:$v h2 internet:$v h3 server:$v h3 other:$v h3 lan:$v h3 internet:$v net port:no"}
+  expected=${6:-"h2 server:$v h2 other:$v h2 lan:$v h2 internet:$v h3 server:$v h3 other:$v h3 lan:$v h3 internet:$v net port:no \
+lan h2:$v lan h3:$v"}
   # The panels' templates have settings without a value, which make wg-quick fail. The panels never run it on such files.
   (umask 077 && sed -E '/^[A-Za-z]+ *= *$/d' "$conf" >"/etc/wireguard/$tunnel.conf")
   tool_starts "$sample" "$tunnel"
@@ -143,10 +164,11 @@ same_matrix() { # SAMPLE NUMBER-OF-CLIENTS FAMILIES FILE-OF-h2 FILE-OF-h3 [EXPEC
   sample "$sample"
   nat_goes "$sample"
   import "$WORK/$sample" --endpoint 198.51.100.7
+  mv "$WORK/said" "$WORK/of-import"
   good linerate up "$tunnel"
   expect "$sample, clients" "$count" "$(at h1 "$LINERATE" client list --json | jq length)"
   clients_start "${files[@]}"
-  expect_matrix "$sample, after" "$expected" "$conf" "${files[@]}"
+  expect_matrix_after "$sample, after" "$expected" "$conf" "${files[@]}"
   clients_end
   all_goes "$tunnel"
 }

@@ -100,11 +100,6 @@ said "status of who may not see the sockets" "permission denied for .*/wireguard
 chmod 755 /run/wireguard
 
 say "status of a tunnel that works for nobody"
-# What is removed here is for `status` to find: nobody restores it.
-wait_for 5 "the supervisor" supervisor_of wg1
-kill "$(supervisor_of wg1)"
-no_supervisor() { ! supervisor_of wg1; }
-wait_for 5 "the supervisor to end" no_supervisor
 ip -n h1 link set wg1 down
 bad linerate status wg1 --check
 said "the link is down" "^wg1: .*; the interface is down$"

@@ -30,13 +30,14 @@ pub(crate) fn start(file: &ConfigFile, context: Context<'_>) {
 
 impl ConfigFile {
     /// Whether the tunnel needs a supervisor: to resolve endpoint names again, write peers' outcomes into the file, follow
-    /// default routes, or restore what others remove. `wg-quick` leaves no process behind for the last of these. FreeBSD
-    /// reports changes of default routes only.
+    /// default routes, set up a gateway's interface that comes back, or restore a lost default route. `wg-quick` leaves no
+    /// process behind for the last two.
     pub(crate) fn needs_supervisor(&self, compat: Compat) -> bool {
+        let has_default_route = || self.contents.table == Table::Auto && self.takes_all();
         !self.named_endpoints().is_empty()
             || self.has_outcomes()
             || self.follows_default_routes()
-            || (compat == Compat::Native && (!ONE_TABLE || self.contents.gateway != Gateway::Off))
+            || (compat == Compat::Native && (self.contents.gateway != Gateway::Off || has_default_route()))
     }
 
     /// Whether it follows the host's default routes: to forward to their interfaces, or, where there is one table, because

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use linerate_host::plan::cancel_inverses;
 use linerate_host::plan::gateway::bare_table;
 use linerate_host::plan::{Hooks, possibly_applied};
-use linerate_host::spec::{Compat, Forwarding, Gateway, HostSpec, Table};
+use linerate_host::spec::{Compat, Forwarding, HostSpec};
 use linerate_host::state::HeldSysctl;
 use linerate_host::step::{GatewayTable, Implementation, Step};
 
@@ -181,13 +181,6 @@ impl Ledger {
     pub(crate) fn lost_mark(&self, there: u32) -> Option<Step> {
         let set = self.in_force().into_iter().rfind(|step| matches!(step, Step::SetFwmark { .. }))?;
         matches!(set, Step::SetFwmark { fwmark, .. } if fwmark != there).then_some(set)
-    }
-
-    /// Whether a link that somebody sets down stays down. The supervisor sets up the link of a gateway again, and the link
-    /// of a full tunnel, whose traffic would leave in the clear; the latter not after `wg-quick up`.
-    pub(crate) fn may_stay_down(&self) -> bool {
-        let takes_all = self.spec.table == Table::Auto && self.spec.allowed_ips.iter().any(|net| net.prefix_len() <= 1);
-        self.spec.forwarding.gateway == Gateway::Off && (self.compat == Compat::WgQuick || !takes_all)
     }
 
     pub(crate) fn gateway_table(&self) -> Option<&GatewayTable> {

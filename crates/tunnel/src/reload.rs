@@ -14,7 +14,6 @@ use linerate_control::uapi::socket;
 use linerate_host::plan::gateway::restrictions_of_both;
 use linerate_host::plan::{self, Plan, ResumedReload, Rollback, Warning};
 use linerate_host::spec::{Gateway, HostSpec, Restriction};
-use linerate_host::state::Link;
 use linerate_host::step::{GatewayTable, Step};
 use linerate_host::system::Host;
 use linerate_host::transaction::{execute, execute_best_effort};
@@ -251,7 +250,7 @@ pub(crate) fn reload_host(
     if is_interrupted(&ledger) {
         return Ok(());
     }
-    if identity::of(&ledger)? != Place::Here || stays_down(&ledger)? {
+    if identity::of(&ledger)? != Place::Here {
         return Ok(());
     }
     ledger.adopt_restrictions();
@@ -270,14 +269,6 @@ pub(crate) fn reload_host(
         context.message(format_args!("{interface}: it forwards to the interfaces of other default routes now"));
     }
     Ok(())
-}
-
-/// Whether somebody has set the link down and it is to stay so. It has no routes until it is up again; then the
-/// supervisor restores them.
-fn stays_down(ledger: &Ledger) -> Result<bool, Error> {
-    let links = snapshot::open()?.links().map_err(Error::Snapshot)?;
-    let is_down = |link: &Link| link.name == ledger.spec.interface && !link.up;
-    Ok(ledger.may_stay_down() && links.iter().any(is_down))
 }
 
 /// Whether `Gateway = auto` stands for other interfaces than those of the tunnel's plan; true without a gateway, whose

@@ -94,10 +94,6 @@ impl Supervisor<'_> {
             // Nothing can be restored in another place; `status` reports the place.
             return Some(Vec::new());
         }
-        if ledger.may_stay_down() && state.link(self.interface.as_str()).is_some_and(|link| !link.up) {
-            // `status` says so. The kernel tells when the link is up again.
-            return Some(Vec::new());
-        }
         Some(plan::lost(&ledger.in_force(), &state).into_iter().cloned().collect())
     }
 

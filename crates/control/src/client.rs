@@ -6,7 +6,6 @@ use std::path::Path;
 
 use linerate_netio::process::{peer, tun_of};
 
-use crate::interface::InterfaceName;
 use crate::kernel::{self, KernelClient};
 use crate::uapi::client::{ClientError, DaemonClient};
 use crate::uapi::request::DeviceUpdate;
@@ -158,8 +157,9 @@ pub fn daemon_interfaces(directory: &Path) -> Result<Vec<(String, String)>, Clie
 /// The daemon whose interface has this name now, and whose socket has another one.
 fn renamed(directory: &Path, name: &str) -> Option<DaemonClient> {
     let sockets = socket::interfaces(directory).ok()?;
-    let others = sockets.iter().map(InterfaceName::as_str).filter(|socket| *socket != name);
-    let mut clients = others.filter_map(|socket| daemon(directory, socket)?.ok());
+    let others = sockets.iter().filter(|socket| socket.as_str() != name);
+    // Dead daemons' sockets stay: like the original, a command for one tunnel removes only the socket of that name.
+    let mut clients = others.filter_map(|socket| DaemonClient::connect(directory, socket).ok());
     clients.find(|client| interface_of(client).as_deref() == Some(name))
 }
 
